@@ -1,0 +1,1 @@
+"""What a translation model is: configuration, tokenizer, network, graphs, decoding."""

@@ -1,0 +1,1 @@
+"""Search and in-flight batching over a Stepper. Standard library and numpy only."""

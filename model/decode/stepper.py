@@ -1,0 +1,54 @@
+"""The four verbs through which a search drives a network, whatever runs it.
+
+A *slot* holds one sentence: its encoded source and its cache. A *lane* is one of the W hypotheses of a slot
+(W = 1 for greedy search). Slots of any age may sit in one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Tokens = NDArray[np.int64]
+LogProbs = NDArray[np.float32]
+
+
+class Stepper(Protocol):
+    """A network seen by the search. Not thread-safe: one thread drives it."""
+
+    @property
+    def max_positions(self) -> int:
+        """Longest source and longest target in tokens, BOS and EOS included."""
+        ...
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids are in [0, vocab_size)."""
+        ...
+
+    def start(self, sources: Sequence[Sequence[int]], width: int) -> list[int]:
+        """Encode `sources` together and give each a slot of `width` lanes; the slot ids, in order.
+
+        A source holds its EOS. Raises `DecodeError` for an empty or too long source, or ids out of range.
+        """
+        ...
+
+    def step(self, slots: Sequence[int], tokens: Tokens, k: int) -> tuple[LogProbs, Tokens]:
+        """Feed `tokens` (R, W), one for each lane of each slot, at the slot's next position.
+
+        All slots have the same width W. Returns the k best continuations of each lane, best first:
+        log-probabilities (R, W, k) and ids (R, W, k). PAD and BOS are never among the finite ones. Ties go to the
+        lower id.
+        """
+        ...
+
+    def reorder(self, slots: Sequence[int], parents: Tokens) -> None:
+        """Let lane j of slot r carry on the history of lane `parents[r, j]` (R, W); no cache is copied."""
+        ...
+
+    def finish(self, slots: Sequence[int]) -> None:
+        """Give the slots back. Their ids may be used again."""
+        ...

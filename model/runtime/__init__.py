@@ -1,0 +1,1 @@
+"""ONNX Runtime sessions and the Stepper that runs the graphs."""

@@ -1,0 +1,53 @@
+"""Text to ids and back. The only place that adds or strips PAD, BOS and EOS."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+
+import sentencepiece as spm
+
+from model.errors import TokenizerError
+
+PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
+"""Ids of the special symbols in every vocabulary that `dragoman-train tokenizer` makes."""
+
+_INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u2060\ufeff"))
+"""Soft hyphen, zero-width space, word joiner, byte order mark: layout, not language."""
+
+
+def normalize(text: str) -> str:
+    """The one rule of training and serving: NFC, without invisible layout marks. Idempotent."""
+    return unicodedata.normalize("NFC", text.translate(_INVISIBLE))
+
+
+class Tokenizer:
+    """A SentencePiece model with the house's special ids. Safe to share between threads."""
+
+    def __init__(self, path: Path) -> None:
+        """Load `path`. Raises `TokenizerError` when it is missing, damaged, or has other special ids."""
+        if not path.is_file():
+            raise TokenizerError(f"a tokenizer must be at {path}, but there is no file.")
+        self._pieces = spm.SentencePieceProcessor()
+        try:
+            self._pieces.LoadFromFile(str(path))
+        except (RuntimeError, OSError) as error:
+            raise TokenizerError(f"{path} must be a SentencePiece model, but could not be read: {error}.") from error
+        pieces = self._pieces
+        found = (pieces.pad_id(), pieces.bos_id(), pieces.eos_id(), pieces.unk_id())
+        if found != (PAD_ID, BOS_ID, EOS_ID, UNK_ID):
+            raise TokenizerError(f"pad, bos, eos, unk must be 0, 1, 2, 3 in {path}, but are {found}; train it again.")
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids."""
+        return int(self._pieces.GetPieceSize())
+
+    def encode(self, text: str) -> list[int]:
+        """Source or target ids of `text`, EOS last. An empty text gives [EOS]."""
+        return [*self._pieces.EncodeAsIds(normalize(text)), EOS_ID]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of `ids`; specials are dropped. The inverse of `encode` on normalised text the vocabulary covers."""
+        return str(self._pieces.DecodeIds([i for i in ids if i > UNK_ID]))

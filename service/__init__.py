@@ -1,0 +1,1 @@
+"""Serves bundles over REST from Ray Serve replicas. No torch anywhere."""

@@ -1,0 +1,1 @@
+"""The REST surface: schemas, routes, and the one table from refusal to status."""

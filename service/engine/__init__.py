@@ -1,0 +1,1 @@
+"""The async shell round model.decode: admission, bounded queue, deadlines, cancellation."""

@@ -1,0 +1,1 @@
+"""How a translation model is made: corpus, subwords, fit, publish, evaluate."""
