@@ -72,7 +72,7 @@ class ModelConfig:
         special = (self.pad_id, self.bos_id, self.eos_id, self.unk_id)
         if len(set(special)) != 4 or min(special) < 0 or max(special) >= self.vocab_size:
             raise ConfigError(
-                f"pad, bos, eos and unk must be four different ids below vocab_size {self.vocab_size}, but are {special}."
+                f"pad, bos, eos, unk must be four different ids below vocab_size {self.vocab_size}, but are {special}."
             )
 
     @property

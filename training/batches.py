@@ -1,0 +1,149 @@
+"""Sentence pairs in ids, and token-budget batches whose order depends on the seed and the epoch alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from model.config import ModelConfig
+from model.tokenizer import Tokenizer
+from training.progress import progress
+
+Ids = NDArray[np.int32]
+
+POOL = 16_384
+"""Pairs sorted by length together: batches pad little, and lengths still come in random order."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs in ids, EOS last on both sides."""
+
+    sources: list[Ids]
+    targets: list[Ids]
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    @cached_property
+    def source_lengths(self) -> NDArray[np.int64]:
+        """Tokens of each source."""
+        return np.array([len(ids) for ids in self.sources], dtype=np.int64)
+
+    @cached_property
+    def target_lengths(self) -> NDArray[np.int64]:
+        """Tokens of each target."""
+        return np.array([len(ids) for ids in self.targets], dtype=np.int64)
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """The longer side of each pair: what it costs in a padded batch."""
+        return np.maximum(self.source_lengths, self.target_lengths)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One padded batch."""
+
+    source: Tensor
+    """(B, S) int64"""
+    source_lengths: Tensor
+    """(B) int64"""
+    target_in: Tensor
+    """(B, T) int64, BOS first"""
+    target_out: Tensor
+    """(B, T) int64, EOS last"""
+
+    @property
+    def target_tokens(self) -> int:
+        """Real target tokens, EOS counted."""
+        return int((self.target_out != 0).sum())
+
+
+def encode_pairs(pairs: Iterable[tuple[str, str]], tokenizer: Tokenizer, max_length: int) -> Pairs:
+    """Text to ids; pairs with a side of more than `max_length` tokens or with an empty side are left out."""
+    sources: list[Ids] = []
+    targets: list[Ids] = []
+    bar = progress(None, "encoding", "pair")
+    for source, target in pairs:
+        bar.update()
+        x, y = tokenizer.encode(source), tokenizer.encode(target)
+        if 1 < len(x) <= max_length and 1 < len(y) <= max_length:
+            sources.append(np.array(x, dtype=np.int32))
+            targets.append(np.array(y, dtype=np.int32))
+    bar.close()
+    return Pairs(sources, targets)
+
+
+def read_pairs(source: Path, target: Path) -> list[tuple[str, str]]:
+    """Two files of the same number of lines, as pairs."""
+    x = source.read_text(encoding="utf-8").split("\n")
+    y = target.read_text(encoding="utf-8").split("\n")
+    if len(x) != len(y):
+        raise ValueError(f"{source} and {target} must have as many lines, but have {len(x)} and {len(y)}.")
+    return [(a, b) for a, b in zip(x, y, strict=True) if a or b]
+
+
+def plan_epoch(pairs: Pairs, batch_tokens: int, seed: int, epoch: int) -> list[NDArray[np.int64]]:
+    """Batches of pair numbers: every pair once, each batch within `batch_tokens` padded tokens on either side.
+
+    The plan is a pure function of its arguments, so a resumed run walks the very same batches.
+    """
+    random = np.random.default_rng([seed, epoch])
+    order = random.permutation(len(pairs))
+    x, y = pairs.source_lengths, pairs.target_lengths
+    batches: list[NDArray[np.int64]] = []
+    for start in range(0, len(order), POOL):
+        pool = order[start : start + POOL]
+        pool = pool[np.lexsort((x[pool], y[pool]))]
+        batches.extend(_cut(pool, pairs.lengths, batch_tokens))
+    return [batches[i] for i in random.permutation(len(batches))]
+
+
+def _cut(pool: NDArray[np.int64], lengths: NDArray[np.int64], batch_tokens: int) -> Iterable[NDArray[np.int64]]:
+    first, longest = 0, 0
+    for position, pair in enumerate(pool):
+        longest = max(longest, int(lengths[pair]))
+        if longest * (position - first + 1) > batch_tokens:
+            yield pool[first:position]
+            first, longest = position, int(lengths[pair])
+    if first < len(pool):
+        yield pool[first:]
+
+
+def collate(pairs: Pairs, numbers: Sequence[int] | NDArray[np.int64], config: ModelConfig) -> Batch:
+    """The pairs called `numbers`, padded to the longest."""
+    xs = [pairs.sources[i] for i in numbers]
+    ys = [pairs.targets[i] for i in numbers]
+    target_out = _padded(ys, config.pad_id)
+    target_in = np.full_like(target_out, config.pad_id)
+    target_in[:, 0] = config.bos_id
+    for row, y in enumerate(ys):
+        target_in[row, 1 : len(y)] = y[:-1]
+    return Batch(
+        source=torch.from_numpy(_padded(xs, config.pad_id)),
+        source_lengths=torch.tensor([len(x) for x in xs]),
+        target_in=torch.from_numpy(target_in),
+        target_out=torch.from_numpy(target_out),
+    )
+
+
+def _padded(rows: list[Ids], pad_id: int) -> NDArray[np.int64]:
+    padded = np.full((len(rows), max(map(len, rows))), pad_id, dtype=np.int64)
+    for index, row in enumerate(rows):
+        padded[index, : len(row)] = row
+    return padded
+
+
+def micro_batches(numbers: NDArray[np.int64], pairs: Pairs, tokens: int) -> list[NDArray[np.int64]]:
+    """One update's batch cut into pieces of at most `tokens` padded tokens; 0 leaves it whole."""
+    if not tokens:
+        return [numbers]
+    return list(_cut(numbers, pairs.lengths, tokens))

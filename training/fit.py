@@ -1,0 +1,251 @@
+"""The training loop (section 5): deterministic, resumable bit for bit, and never saving a broken model."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections import deque
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from model.config import ModelConfig
+from model.nn.transformer import Transformer
+from model.tokenizer import Tokenizer
+from training.batches import Batch, Pairs, collate, encode_pairs, micro_batches, plan_epoch, read_pairs
+from training.checkpoint import CheckpointError, Checkpoints, fingerprint, load
+from training.journal import Journal
+from training.objective import projected_cross_entropy
+from training.optimizer import MasterOptimizer
+from training.recipe import FitRecipe, model_config
+from training.schedule import Schedule
+from training.validate import DevSet, read_dev_sets, validate
+
+_DTYPES = {"bf16": torch.bfloat16, "f32": torch.float32}
+
+
+class DivergenceError(Exception):
+    """Loss or gradient was not finite for too many updates in a row."""
+
+
+@dataclass
+class Position:
+    """Where a run stands. With the seed it names the next batch."""
+
+    update: int = 0
+    """Updates done."""
+    epoch: int = 0
+    batch: int = 0
+    """Batches of the epoch already used."""
+    target_tokens: int = 0
+    """Real target tokens seen."""
+    bad_updates: int = 0
+    """Updates in a row that were skipped."""
+    skipped: int = 0
+    """Updates skipped in all."""
+
+
+@dataclass(frozen=True)
+class UpdateReport:
+    """What one update saw."""
+
+    nll: float
+    """Per target token, without smoothing."""
+    smoothed: float
+    gradient_norm: float
+    learning_rate: float
+    tokens: int
+
+
+class Trainer:
+    """A network, its optimiser and its place in the data; everything a checkpoint holds."""
+
+    def __init__(self, config: ModelConfig, recipe: FitRecipe, pairs: Pairs) -> None:
+        torch.manual_seed(recipe.seed)
+        self.config, self.recipe, self.pairs = config, recipe, pairs
+        network = Transformer(config)
+        self.optimizer = MasterOptimizer(network, recipe)
+        self.network = network.to(_DTYPES[recipe.precision]).train()
+        self.schedule = Schedule(
+            config.d_model, recipe.warmup, recipe.learning_rate_scale, recipe.updates, recipe.cooldown
+        )
+        self.at = Position()
+        self._plan: tuple[int, list[NDArray[np.int64]]] | None = None
+
+    def next_batch(self) -> NDArray[np.int64]:
+        """The pair numbers of the next update, and one step on."""
+        if self._plan is None or self._plan[0] != self.at.epoch:
+            recipe = self.recipe
+            self._plan = (self.at.epoch, plan_epoch(self.pairs, recipe.batch_tokens, recipe.seed, self.at.epoch))
+        batches = self._plan[1]
+        numbers = batches[self.at.batch]
+        self.at.batch += 1
+        if self.at.batch == len(batches):
+            self.at.epoch, self.at.batch = self.at.epoch + 1, 0
+        return numbers
+
+    def update(self) -> UpdateReport:
+        """One optimiser update. Its gradient is Σ loss / Σ real target tokens over *all* its micro-batches."""
+        numbers = self.next_batch()
+        batches = [
+            collate(self.pairs, part, self.config)
+            for part in micro_batches(numbers, self.pairs, self.recipe.micro_batch_tokens)
+        ]
+        tokens = sum(batch.target_tokens for batch in batches)
+        smoothed = nll = 0.0
+        for batch in batches:
+            sums = self.loss(batch)
+            (sums.smoothed / tokens).backward()  # type: ignore[no-untyped-call]
+            self.optimizer.accumulate()
+            smoothed += float(sums.smoothed.detach())
+            nll += float(sums.nll)
+        rate = self.schedule(self.at.update + 1)
+        norm = self.optimizer.update(rate)
+        self._count(tokens, finite=math.isfinite(smoothed) and math.isfinite(norm))
+        return UpdateReport(nll / tokens, smoothed / tokens, norm, rate, tokens)
+
+    def loss(self, batch: Batch) -> Any:
+        """Loss sums of one batch, through the network as it is (dropout on while training)."""
+        memory = self.network.encode(batch.source, batch.source_lengths)
+        hidden = self.network.hidden(batch.target_in, memory, batch.source_lengths)
+        smoothing, pad_id = self.recipe.label_smoothing, self.config.pad_id
+        return projected_cross_entropy(hidden, self.network.output_weight, batch.target_out, smoothing, pad_id)
+
+    def _count(self, tokens: int, *, finite: bool) -> None:
+        self.at.update += 1
+        self.at.target_tokens += tokens
+        self.at.bad_updates = 0 if finite else self.at.bad_updates + 1
+        self.at.skipped += not finite
+        if self.at.bad_updates >= self.recipe.max_bad_updates:
+            raise DivergenceError(
+                f"loss and gradient must be finite, but were not for {self.at.bad_updates} updates in a row, the last "
+                f"one {self.at.update}; lower [fit] learning_rate_scale or raise warmup. The last checkpoint is good."
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on as if never stopped."""
+        return {
+            "at": asdict(self.at),
+            "config": self.config.to_dict(),
+            "recipe": asdict(self.recipe),
+            "optimizer": self.optimizer.state_dict(),
+            "random": torch.get_rng_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The inverse of `state_dict`."""
+        if state["config"] != self.config.to_dict():
+            raise CheckpointError(
+                f"a run must be resumed with its own model, but it is {state['config']} and the recipe says "
+                f"{self.config.to_dict()}; use another run folder."
+            )
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.at = Position(**state["at"])
+        torch.set_rng_state(state["random"])
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """What a run reads and where it writes."""
+
+    corpus: Path
+    tokenizer: Path
+    out: Path
+    languages: tuple[str, str]
+
+
+def fit(config_values: dict[str, Any], recipe: FitRecipe, folder: RunFolder) -> Position:
+    """Train until `recipe.updates`, going on from the last checkpoint in `folder.out` if there is one."""
+    tokenizer = Tokenizer(folder.tokenizer)
+    config = model_config(config_values, tokenizer.vocab_size)
+    source, target = folder.languages
+    text = read_pairs(folder.corpus / f"train.{source}", folder.corpus / f"train.{target}")
+    pairs = encode_pairs(text, tokenizer, recipe.max_length)
+    dev_sets = read_dev_sets(folder.corpus, tokenizer, folder.languages, recipe.max_length)
+    trainer = Trainer(config, recipe, pairs)
+    checkpoints = Checkpoints(folder.out / "checkpoints", recipe.average)
+    identity = {"tokenizer": fingerprint(folder.tokenizer), "pairs": len(pairs)}
+    _resume(trainer, checkpoints, identity)
+    _describe(folder, config, recipe, identity)
+    journal = Journal(folder.out, recipe.updates, trainer.at.update)
+    try:
+        _run(trainer, tokenizer, dev_sets, checkpoints, journal, identity)
+    finally:
+        journal.close()
+    return trainer.at
+
+
+def _resume(trainer: Trainer, checkpoints: Checkpoints, identity: dict[str, Any]) -> None:
+    if not checkpoints.last.is_file():
+        return
+    state = load(checkpoints.last)
+    if state["identity"] != identity:
+        raise CheckpointError(
+            f"a run must be resumed with its own tokenizer and corpus ({state['identity']}), but found {identity}; "
+            "use another run folder."
+        )
+    trainer.load_state_dict(state["trainer"])
+
+
+def _describe(folder: RunFolder, config: ModelConfig, recipe: FitRecipe, identity: dict[str, Any]) -> None:
+    """`run.json`: what `publish` needs to know, and what a reader wants to."""
+    description = {
+        "model": config.to_dict(),
+        "fit": asdict(recipe),
+        "languages": folder.languages,
+        "corpus": str(folder.corpus.resolve()),
+        "tokenizer": str(folder.tokenizer.resolve()),
+        **identity,
+    }
+    (folder.out / "run.json").write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+
+
+def _run(
+    trainer: Trainer,
+    tokenizer: Tokenizer,
+    dev_sets: list[DevSet],
+    checkpoints: Checkpoints,
+    journal: Journal,
+    identity: dict[str, Any],
+) -> None:
+    recipe, at = trainer.recipe, trainer.at
+    speed = _Speed()
+    while at.update < recipe.updates:
+        report = trainer.update()
+        journal.advance(report.nll, speed(report.tokens))
+        last = at.update == recipe.updates
+        if at.update % 20 == 0 or last:
+            values = {**asdict(report), "target_tokens": at.target_tokens, "tokens_per_second": round(speed.value)}
+            journal.note(at.update, "train", {**values, "epoch": at.epoch, "skipped": at.skipped})
+        if at.update % recipe.checkpoint_every == 0 or last:
+            state = {"trainer": trainer.state_dict(), "identity": identity}
+            checkpoints.save(at.update, state, trainer.optimizer.state_dict()["masters"])
+        if dev_sets and (at.update % recipe.validate_every == 0 or last):
+            for name, found in validate(trainer.network, tokenizer, dev_sets, recipe.validate_sentences).items():
+                scores = {"bleu": found.scores.bleu, "chrf": found.scores.chrf} if found.scores else {}
+                journal.note(at.update, f"dev.{name}", {"nll": round(found.nll, 4), **scores})
+            speed.restart()
+
+
+class _Speed:
+    """Target tokens a second over the last updates."""
+
+    def __init__(self) -> None:
+        self.value = 0.0
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what went before, such as a validation."""
+        self._marks: deque[tuple[float, int]] = deque([(time.monotonic(), 0)], maxlen=50)
+
+    def __call__(self, tokens: int) -> float:
+        self._marks.append((time.monotonic(), tokens))
+        seconds = self._marks[-1][0] - self._marks[0][0]
+        if seconds > 0:
+            self.value = sum(count for _, count in list(self._marks)[1:]) / seconds
+        return self.value

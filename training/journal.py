@@ -1,0 +1,42 @@
+"""What a run says about itself: a progress bar, lines of JSON, and TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch.utils.tensorboard import SummaryWriter
+
+from training.progress import progress
+
+
+class Journal:
+    """The log of one run: `log.jsonl` to read, TensorBoard events to look at."""
+
+    def __init__(self, folder: Path, updates: int, start: int) -> None:
+        self._lines = (folder / "log.jsonl").open("a", encoding="utf-8")
+        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=start + 1)
+        self._bar = progress(updates, "fit", "update", start)
+
+    def note(self, update: int, kind: str, values: Mapping[str, Any]) -> None:
+        """One event of `update`: `values` under the heading `kind`."""
+        line = {"update": update, "time": round(time.time(), 1), "kind": kind, **values}
+        self._lines.write(json.dumps(line) + "\n")
+        self._lines.flush()
+        for name, value in values.items():
+            if isinstance(value, int | float):
+                self._board.add_scalar(f"{kind}/{name}", value, update)
+
+    def advance(self, nll: float, tokens_per_second: float) -> None:
+        """One update more on the bar."""
+        self._bar.update()
+        self._bar.set_postfix_str(f"nll {nll:.3f}, {tokens_per_second:,.0f} target tokens/s", refresh=False)
+
+    def close(self) -> None:
+        """Flush everything."""
+        self._bar.close()
+        self._board.close()
+        self._lines.close()

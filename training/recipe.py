@@ -1,0 +1,152 @@
+"""Recipes: TOML files whose sections become frozen, checked objects.
+
+A recipe has the sections `[corpus]`, `[tokenizer]`, `[model]`, `[fit]` and `[publish]`. Each room reads its own; a
+misspelt key is an error, never ignored.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
+
+from model.config import ModelConfig, preset
+
+Section = TypeVar("Section")
+
+
+class RecipeError(Exception):
+    """A recipe is missing, not TOML, or says something that cannot be meant."""
+
+
+Precision = Literal["bf16", "f32"]
+Optimizer = Literal["adam", "muon"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitRecipe:
+    """The section `[fit]`: how a network is trained. Defaults are the paper's where it gives them (section 5)."""
+
+    updates: int = 100_000
+    """Optimiser updates of the whole run."""
+    batch_tokens: int = 25_000
+    """Most source tokens, and most target tokens, of one update, padding counted."""
+    micro_batch_tokens: int = 0
+    """Most tokens at once; an update is accumulated from as many micro-batches as it needs. 0: the whole update."""
+    warmup: int = 4000
+    learning_rate_scale: float = 1.0
+    """Multiplies the paper's learning rate."""
+    cooldown: int = 0
+    """Last updates, over which the learning rate falls to zero; the paper has none."""
+    optimizer: Optimizer = "adam"
+    """`adam`: β 0.9 / 0.98, ε 1e-9 (section 5.3). `muon`: Muon for matrices, Adam for embeddings and norms."""
+    muon_scale: float = 3.0
+    """Muon's learning rate as a multiple of Adam's."""
+    label_smoothing: float = 0.1
+    clip_norm: float = 0.0
+    """Longest gradient; longer ones are shortened to it. 0: never."""
+    precision: Precision = "bf16"
+    """Weights and activations of forward and backward; master weights and moments are always float32."""
+    max_length: int = 128
+    """Longer pairs (in tokens, either side) are left out of training."""
+    seed: int = 1
+    validate_every: int = 1000
+    """Updates between validations; checkpoints are written at the same moments."""
+    validate_sentences: int = 100
+    """Sentences of each dev set that are also translated for BLEU and chrF."""
+    checkpoint_every: int = 500
+    average: int = 5
+    """How many of the newest checkpoints are kept, and averaged by `publish` (section 6.1: 5 for base, 20 for big)."""
+    max_bad_updates: int = 10
+    """Updates in a row with a non-finite loss or gradient before training stops."""
+
+    def __post_init__(self) -> None:
+        for name in ("updates", "batch_tokens", "max_length", "validate_every", "checkpoint_every", "average"):
+            if getattr(self, name) < 1:
+                raise RecipeError(f"[fit] {name} must be at least 1, but is {getattr(self, name)}.")
+        if not 0 <= self.label_smoothing < 1:
+            raise RecipeError(f"[fit] label_smoothing must be in [0, 1), but is {self.label_smoothing}.")
+        if not 0 <= self.cooldown <= self.updates:
+            raise RecipeError(f"[fit] cooldown must be in 0..updates ({self.updates}), but is {self.cooldown}.")
+        if min(self.micro_batch_tokens or self.batch_tokens, self.batch_tokens) < self.max_length:
+            raise RecipeError(f"[fit] a (micro-)batch must hold one pair of max_length {self.max_length} tokens.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishRecipe:
+    """The section `[publish]`: what the bundle is called and how it decodes unless asked otherwise."""
+
+    name: str
+    version: str = "1"
+    source: str
+    """Language codes: ISO 639-1."""
+    target: str
+    precisions: tuple[str, ...] = ("int8",)
+    """`int8` (CPU) and `f32`."""
+    beam_size: int = 4
+    length_penalty: float = 0.6
+    calibration_sentences: int = 256
+    """Dev pairs run through the network to find the ranges of the int8 activations."""
+    parity_sentences: int = 50
+    """Dev sentences decoded by network and graphs, which must agree token for token in f32."""
+
+
+def read_recipe(path: Path, overrides: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
+    """The sections of `path`, with `section.key=value` overrides (values in TOML; a bare word is a string)."""
+    try:
+        sections: dict[str, dict[str, Any]] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise RecipeError(f"a recipe must be at {path}, but there is no file.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path} must be TOML, but is not: {error}.") from error
+    for override in overrides:
+        name, equals, value = override.partition("=")
+        section, dot, key = name.partition(".")
+        if not (equals and dot and key):
+            raise RecipeError(f"an override must look like fit.updates=500, but is {override!r}.")
+        sections.setdefault(section, {})[key] = _value(value)
+    return sections
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def section(kind: type[Section], name: str, values: Mapping[str, Any]) -> Section:
+    """`values` as a `kind`, refusing unknown keys, missing keys and wrong types by name."""
+    hints = get_type_hints(kind)
+    known = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    if unknown := sorted(set(values) - set(known)):
+        raise RecipeError(f"[{name}] has no {', '.join(unknown)}; it has {', '.join(known)}.")
+    missing = [key for key, field in known.items() if field.default is dataclasses.MISSING and key not in values]
+    if missing:
+        raise RecipeError(f"[{name}] must say {', '.join(missing)}.")
+    return kind(**{key: _checked(f"[{name}] {key}", value, hints[key]) for key, value in values.items()})
+
+
+def _checked(where: str, value: Any, hint: Any) -> Any:
+    if choices := get_args(hint) if not isinstance(hint, type) else ():
+        if hint == tuple[str, ...]:
+            if isinstance(value, list) and all(isinstance(item, str) for item in value):
+                return tuple(value)
+            raise RecipeError(f"{where} must be a list of strings, but is {value!r}.")
+        if value not in choices:
+            raise RecipeError(f"{where} must be one of {', '.join(map(str, choices))}, but is {value!r}.")
+        return value
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
+        raise RecipeError(f"{where} must be {hint.__name__}, but is {value!r}.")
+    return value
+
+
+def model_config(values: Mapping[str, Any], vocab_size: int) -> ModelConfig:
+    """The section `[model]`: a `preset` and the fields it changes."""
+    fields = dict(values)
+    return preset(fields.pop("preset", "paper-base"), vocab_size, **fields)

@@ -1,0 +1,150 @@
+"""Subwords: one SentencePiece unigram vocabulary for both languages, and what it makes of the text."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import sentencepiece as spm
+
+from model.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, normalize
+from training.corpus.errors import CorpusError
+from training.corpus.files import read_lines
+
+_TOO_LARGE = re.compile(r"Vocabulary size (?:is )?too high \(\d+\)\. Please set it to a value <= (\d+)")
+_SMALLEST_STEP = 128
+_THREADS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubwordOptions:
+    """How a vocabulary is trained."""
+
+    vocab_size: int = 8064
+    """Pieces in all: 4 special ones, 256 bytes, and what is learnt."""
+    character_coverage: float = 0.9999
+    """Share of the characters of the text that get a piece of their own; the rest is spelt in bytes."""
+    max_lines: int = 0
+    """Train on at most this many lines a language, evenly spaced; 0 takes all."""
+
+
+@dataclass(frozen=True)
+class SubwordReport:
+    """What a vocabulary makes of one file."""
+
+    lines: int
+    words: int
+    """By white space."""
+    tokens: int
+    """Without EOS."""
+    unknown: int
+    """Tokens that are the unknown id: 0 with byte fallback, or something is wrong."""
+    bytes: int
+    """Tokens that spell a part of a character the vocabulary lacks."""
+    longest: int
+    """Most tokens of a line, without EOS."""
+    over_128: int
+    """Lines of more than 128 tokens."""
+
+    @property
+    def tokens_per_word(self) -> float:
+        """Fertility: 1 if every word is a piece."""
+        return self.tokens / max(self.words, 1)
+
+    def __str__(self) -> str:
+        share = 100 / max(self.tokens, 1)
+        return (
+            f"{self.lines:,} lines, {self.words:,} words, {self.tokens:,} tokens ({self.tokens_per_word:.2f} a word), "
+            f"{self.unknown * share:.3f} % unknown, {self.bytes * share:.3f} % bytes, longest {self.longest}, "
+            f"{self.over_128:,} lines over 128 tokens"
+        )
+
+
+def train_subwords(corpus: Path, out: Path, options: SubwordOptions | None = None) -> dict[str, SubwordReport]:
+    """Train a vocabulary on `train.*` of the folder `corpus`, write it to the file `out`, and report on each file.
+
+    Both languages share it. Text is normalised by `model.tokenizer.normalize`, and by nothing else: the model's own
+    normalisation is the identity, so serving sees what training saw. The same input gives the same bytes. The report
+    also goes to `out` with the suffix `.report.json`. Raises `CorpusError` if the corpus is not there or too small
+    for the vocabulary, and then says how large that may be.
+    """
+    options = options or SubwordOptions()
+    files = corpus_files(corpus)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=out.parent) as folder:
+        prefix = Path(folder) / "subwords"
+        _train([file for name, file in files.items() if name.startswith("train.")], prefix, options)
+        prefix.with_suffix(".model").replace(out)
+    reports = {name: inspect_subwords(out, read_lines(file)) for name, file in files.items()}
+    report = {name: {**asdict(r), "tokens_per_word": round(r.tokens_per_word, 4)} for name, r in reports.items()}
+    text = json.dumps(report, indent=2) + "\n"
+    out.with_suffix(".report.json").write_text(text, encoding="utf-8")
+    return reports
+
+
+def corpus_files(corpus: Path) -> dict[str, Path]:
+    """`train.en`, `dev.help.de` … → path: the text files of a corpus folder, training first."""
+    from_report = corpus / "report.json"
+    if not from_report.is_file():
+        raise CorpusError(f"{corpus} must be a finished corpus, but has no report.json; build it first.")
+    report = json.loads(from_report.read_text(encoding="utf-8"))
+    names = [f"{name}.{language}" for name in report["sets"] for language in report["languages"]]
+    return {name: corpus / name for name in names}
+
+
+def _train(files: Iterable[Path], prefix: Path, options: SubwordOptions) -> None:
+    try:
+        spm.SentencePieceTrainer.Train(
+            sentence_iterator=_sentences(files, options.max_lines),
+            model_prefix=str(prefix),
+            model_type="unigram",
+            vocab_size=options.vocab_size,
+            character_coverage=options.character_coverage,
+            byte_fallback=True,
+            split_digits=True,
+            normalization_rule_name="identity",
+            pad_id=PAD_ID,
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            unk_id=UNK_ID,
+            # Sums of floats depend on how threads share the work, and the vocabulary on the sums.
+            num_threads=_THREADS,
+            minloglevel=2,
+        )
+    except (RuntimeError, OSError) as error:
+        if match := _TOO_LARGE.search(str(error)):
+            largest = int(match[1])
+            raise CorpusError(
+                f"the corpus must be large enough for {options.vocab_size} subwords, but holds {largest} at most; ask "
+                f"for {largest - largest % _SMALLEST_STEP or largest}, or add text."
+            ) from error
+        raise CorpusError(f"SentencePiece could not train {options.vocab_size} subwords: {error}") from error
+
+
+def _sentences(files: Iterable[Path], max_lines: int) -> Iterator[str]:
+    for file in files:
+        lines = [normalize(line) for line in read_lines(file)]
+        step = len(lines) / max_lines if 0 < max_lines < len(lines) else 1
+        yield from (lines[int(i * step)] for i in range(int(len(lines) / step)))
+
+
+def inspect_subwords(vocabulary: Path, lines: Iterable[str]) -> SubwordReport:
+    """Count what the vocabulary in the file `vocabulary` makes of `lines`."""
+    tokenizer = Tokenizer(vocabulary)
+    pieces = spm.SentencePieceProcessor(model_file=str(vocabulary))
+    byte_ids = {i for i in range(tokenizer.vocab_size) if pieces.IsByte(i)}
+    counts = dict.fromkeys(("lines", "words", "tokens", "unknown", "bytes", "longest", "over_128"), 0)
+    for line in lines:
+        ids = tokenizer.encode(line)[:-1]
+        counts["lines"] += 1
+        counts["words"] += len(line.split())
+        counts["tokens"] += len(ids)
+        counts["unknown"] += ids.count(UNK_ID)
+        counts["bytes"] += sum(i in byte_ids for i in ids)
+        counts["longest"] = max(counts["longest"], len(ids))
+        counts["over_128"] += len(ids) > 128
+    return SubwordReport(**counts)

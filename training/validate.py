@@ -1,0 +1,106 @@
+"""How a network in training does on the dev sets: true loss, BLEU and chrF. Dropout is off, and comes back on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from model.nn.transformer import Transformer, greedy
+from model.tokenizer import Tokenizer
+from training.batches import Pairs, collate, encode_pairs, plan_epoch, read_pairs
+from training.objective import projected_cross_entropy
+from training.scores import Scores, score
+
+BATCH_TOKENS = 4096
+
+
+@dataclass(frozen=True)
+class DevSet:
+    """One held-out set: its text for the scores, its ids for the loss."""
+
+    name: str
+    text: list[tuple[str, str]]
+    pairs: Pairs
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What was measured on one dev set."""
+
+    nll: float
+    """Mean negative log-likelihood per target token, natural logarithm, without smoothing."""
+    scores: Scores | None
+
+
+def read_dev_sets(corpus: Path, tokenizer: Tokenizer, languages: tuple[str, str], max_length: int) -> list[DevSet]:
+    """Every `dev.NAME` of a corpus."""
+    source, target = languages
+    sets: list[DevSet] = []
+    for path in sorted(corpus.glob(f"dev.*.{source}")):
+        text = read_pairs(path, path.with_suffix(f".{target}"))
+        sets.append(DevSet(path.name.split(".")[1], text, encode_pairs(text, tokenizer, max_length)))
+    return sets
+
+
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """Dropout off inside, as it was before outside."""
+    training = network.training
+    network.eval()
+    try:
+        yield
+    finally:
+        network.train(training)
+
+
+@torch.no_grad()
+def mean_nll(network: Transformer, pairs: Pairs) -> float:
+    """Negative log-likelihood per real target token, the same whatever the batching."""
+    total, tokens = 0.0, 0
+    with evaluating(network):
+        for numbers in plan_epoch(pairs, BATCH_TOKENS, seed=0, epoch=0):
+            batch = collate(pairs, numbers, network.config)
+            memory = network.encode(batch.source, batch.source_lengths)
+            hidden = network.hidden(batch.target_in, memory, batch.source_lengths)
+            sums = projected_cross_entropy(hidden, network.output_weight, batch.target_out, 0.0, network.config.pad_id)
+            total += float(sums.nll)
+            tokens += sums.tokens
+    return total / max(1, tokens)
+
+
+def translate(network: Transformer, tokenizer: Tokenizer, texts: list[str]) -> list[str]:
+    """Greedy translations, for a quick look while training; the served engine is measured by `evaluate`."""
+    sources = [tokenizer.encode(text)[: network.config.max_positions] for text in texts]
+    order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
+    outputs = [""] * len(sources)
+    with evaluating(network):
+        for start in range(0, len(order), 32):
+            rows = order[start : start + 32]
+            lengths = torch.tensor([len(sources[i]) for i in rows])
+            padded = torch.full((len(rows), int(lengths.max())), network.config.pad_id)
+            for row, i in enumerate(rows):
+                padded[row, : len(sources[i])] = torch.tensor(sources[i])
+            found = greedy(network, padded, lengths, max_length=int(lengths.max()) + 50)
+            for i, ids in zip(rows, found, strict=True):
+                outputs[i] = tokenizer.decode(ids)
+    return outputs
+
+
+def validate(
+    network: Transformer, tokenizer: Tokenizer, dev_sets: list[DevSet], sentences: int
+) -> dict[str, Validation]:
+    """Loss on every dev set, and scores on the first `sentences` of each (0: none)."""
+    found: dict[str, Validation] = {}
+    for dev in dev_sets:
+        scores = None
+        if sentences:
+            sample = dev.text[:sentences]
+            outputs = translate(network, tokenizer, [source for source, _ in sample])
+            scores = score(outputs, [target for _, target in sample])
+        found[dev.name] = Validation(mean_nll(network, dev.pairs), scores)
+    return found
