@@ -89,6 +89,11 @@ class Trainer:
             self.at.epoch, self.at.batch = self.at.epoch + 1, 0
         return numbers
 
+    @property
+    def epoch_share(self) -> float:
+        """How much of the running epoch is done, 0 to 1."""
+        return self.at.batch / len(self._plan[1]) if self._plan and self.at.batch else 0.0
+
     def update(self) -> UpdateReport:
         """One optimiser update. Its gradient is Σ loss / Σ real target tokens over *all* its micro-batches."""
         numbers = self.next_batch()
@@ -170,19 +175,20 @@ def fit(config_values: dict[str, Any], recipe: FitRecipe, folder: RunFolder) -> 
     trainer = Trainer(config, recipe, pairs)
     checkpoints = Checkpoints(folder.out / "checkpoints", recipe.average)
     identity = {"tokenizer": fingerprint(folder.tokenizer), "pairs": len(pairs)}
-    _resume(trainer, checkpoints, identity)
+    seconds = _resume(trainer, checkpoints, identity)
     _describe(folder, config, recipe, identity)
     journal = Journal(folder.out, recipe.updates, trainer.at.update)
     try:
-        _run(trainer, tokenizer, dev_sets, checkpoints, journal, identity)
+        _run(trainer, Surroundings(tokenizer, dev_sets, checkpoints, journal, identity, seconds))
     finally:
         journal.close()
     return trainer.at
 
 
-def _resume(trainer: Trainer, checkpoints: Checkpoints, identity: dict[str, Any]) -> None:
+def _resume(trainer: Trainer, checkpoints: Checkpoints, identity: dict[str, Any]) -> float:
+    """Go on from the last checkpoint, if there is one; the seconds trained before."""
     if not checkpoints.last.is_file():
-        return
+        return 0.0
     state = load(checkpoints.last)
     if state["identity"] != identity:
         raise CheckpointError(
@@ -190,6 +196,8 @@ def _resume(trainer: Trainer, checkpoints: Checkpoints, identity: dict[str, Any]
             "use another run folder."
         )
     trainer.load_state_dict(state["trainer"])
+    seconds: float = state["seconds"]
+    return seconds
 
 
 def _describe(folder: RunFolder, config: ModelConfig, recipe: FitRecipe, identity: dict[str, Any]) -> None:
@@ -199,37 +207,57 @@ def _describe(folder: RunFolder, config: ModelConfig, recipe: FitRecipe, identit
         "fit": asdict(recipe),
         "languages": folder.languages,
         "corpus": str(folder.corpus.resolve()),
-        "tokenizer": str(folder.tokenizer.resolve()),
+        "tokenizer_path": str(folder.tokenizer.resolve()),
         **identity,
     }
     (folder.out / "run.json").write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
 
 
-def _run(
-    trainer: Trainer,
-    tokenizer: Tokenizer,
-    dev_sets: list[DevSet],
-    checkpoints: Checkpoints,
-    journal: Journal,
-    identity: dict[str, Any],
-) -> None:
+@dataclass(frozen=True)
+class Surroundings:
+    """What a run reports to and is measured with."""
+
+    tokenizer: Tokenizer
+    dev_sets: list[DevSet]
+    checkpoints: Checkpoints
+    journal: Journal
+    identity: dict[str, Any]
+    seconds: float
+    """Trained before this start."""
+
+
+def _run(trainer: Trainer, around: Surroundings) -> None:
     recipe, at = trainer.recipe, trainer.at
-    speed = _Speed()
+    speed, started = _Speed(), time.monotonic()
     while at.update < recipe.updates:
         report = trainer.update()
-        journal.advance(report.nll, speed(report.tokens))
+        around.journal.advance(report.nll, speed(report.tokens))
         last = at.update == recipe.updates
         if at.update % 20 == 0 or last:
             values = {**asdict(report), "target_tokens": at.target_tokens, "tokens_per_second": round(speed.value)}
-            journal.note(at.update, "train", {**values, "epoch": at.epoch, "skipped": at.skipped})
+            around.journal.note(at.update, "train", {**values, "epoch": at.epoch, "skipped": at.skipped})
         if at.update % recipe.checkpoint_every == 0 or last:
-            state = {"trainer": trainer.state_dict(), "identity": identity}
-            checkpoints.save(at.update, state, trainer.optimizer.state_dict()["masters"])
-        if dev_sets and (at.update % recipe.validate_every == 0 or last):
-            for name, found in validate(trainer.network, tokenizer, dev_sets, recipe.validate_sentences).items():
-                scores = {"bleu": found.scores.bleu, "chrf": found.scores.chrf} if found.scores else {}
-                journal.note(at.update, f"dev.{name}", {"nll": round(found.nll, 4), **scores})
+            _save(trainer, around, time.monotonic() - started)
+        if at.update % recipe.validate_every == 0 or last:
+            _validate(trainer, around)
             speed.restart()
+
+
+def _save(trainer: Trainer, around: Surroundings, seconds: float) -> None:
+    state = {
+        "trainer": trainer.state_dict(),
+        "identity": around.identity,
+        "seconds": around.seconds + seconds,
+        "epoch_share": trainer.epoch_share,
+    }
+    around.checkpoints.save(trainer.at.update, state, trainer.optimizer.state_dict()["masters"])
+
+
+def _validate(trainer: Trainer, around: Surroundings) -> None:
+    found = validate(trainer.network, around.tokenizer, around.dev_sets, trainer.recipe.validate_sentences)
+    for name, measured in found.items():
+        scores = {"bleu": measured.scores.bleu, "chrf": measured.scores.chrf} if measured.scores else {}
+        around.journal.note(trainer.at.update, f"dev.{name}", {"nll": round(measured.nll, 4), **scores})
 
 
 class _Speed:

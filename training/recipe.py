@@ -1,7 +1,7 @@
 """Recipes: TOML files whose sections become frozen, checked objects.
 
-A recipe has the sections `[corpus]`, `[tokenizer]`, `[model]`, `[fit]` and `[publish]`. Each room reads its own; a
-misspelt key is an error, never ignored.
+A recipe has `[languages]`, what the corpus is made of (`training.corpus.recipe`), and the sections `[tokenizer]`,
+`[model]`, `[fit]` and `[publish]`. Each room reads its own; a misspelt key is an error, never ignored.
 """
 
 from __future__ import annotations
@@ -81,9 +81,6 @@ class PublishRecipe:
 
     name: str
     version: str = "1"
-    source: str
-    """Language codes: ISO 639-1."""
-    target: str
     precisions: tuple[str, ...] = ("int8",)
     """`int8` (CPU) and `f32`."""
     beam_size: int = 4
@@ -91,7 +88,9 @@ class PublishRecipe:
     calibration_sentences: int = 256
     """Dev pairs run through the network to find the ranges of the int8 activations."""
     parity_sentences: int = 50
-    """Dev sentences decoded by network and graphs, which must agree token for token in f32."""
+    """Dev sentences on which the graphs must prove equal to the network."""
+    samples: tuple[str, ...] = ()
+    """Sentences whose translations the model card shows, as they come."""
 
 
 def read_recipe(path: Path, overrides: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
@@ -144,6 +143,14 @@ def _checked(where: str, value: Any, hint: Any) -> Any:
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
         raise RecipeError(f"{where} must be {hint.__name__}, but is {value!r}.")
     return value
+
+
+def languages(sections: Mapping[str, Any]) -> tuple[str, str]:
+    """Source and target of the section `[languages]`."""
+    found = sections.get("languages", {})
+    if set(found) != {"source", "target"}:
+        raise RecipeError(f"[languages] must say source and target, and nothing else, but says {found}.")
+    return found["source"], found["target"]
 
 
 def model_config(values: Mapping[str, Any], vocab_size: int) -> ModelConfig:

@@ -32,7 +32,8 @@ class Stepper(Protocol):
     def start(self, sources: Sequence[Sequence[int]], width: int) -> list[int]:
         """Encode `sources` together and give each a slot of `width` lanes; the slot ids, in order.
 
-        A source holds its EOS. Raises `DecodeError` for an empty or too long source, or ids out of range.
+        A source holds its EOS. Raises `DecodeError` for an empty or too long source, or ids out of range; whatever it
+        raises, no slot is taken.
         """
         ...
 
@@ -41,7 +42,8 @@ class Stepper(Protocol):
 
         All slots have the same width W. Returns the k best continuations of each lane, best first:
         log-probabilities (R, W, k) and ids (R, W, k). PAD and BOS are never among the finite ones. Ties go to the
-        lower id.
+        lower id. Where there are fewer than k continuations the rest are -inf, with any id. The arrays
+        are the caller's until the next call of any verb. If it raises, the slots are good for nothing but `finish`.
         """
         ...
 

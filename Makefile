@@ -1,0 +1,53 @@
+# The verbs of the house; `make` alone lists them. The environment lives in .venv and is set up by the first verb that
+# needs it. A stamp notes what was installed, so a second run installs nothing.
+
+PYTHON ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
+VENV ?= .venv
+ARGS ?=
+NEEDED := Dragoman needs Python 3.11 or newer; install it, or name it: make PYTHON=/path/to/python3.11 ...
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test check format bench clean
+
+help: ## list the verbs
+	@awk -F ': .*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+serve: $(VENV)/.serve ## set up what serving needs (no torch) and serve on 127.0.0.1:8000; Ctrl-C ends it
+	@exec $(BIN)/dragoman serve $(ARGS)
+
+test: $(VENV)/.dev ## set up everything and run the whole suite; ARGS goes to pytest
+	@exec $(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.dev ## lint, formatting, types; alert rules too where promtool is installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	@if command -v promtool >/dev/null; then \
+	  promtool check config deploy/prometheus/prometheus.yml && promtool test rules deploy/prometheus/alerts_test.yml; \
+	else echo 'promtool is not installed: deploy/prometheus is left unchecked.'; fi
+
+format: $(VENV)/.dev ## put every file into the house's format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev ## measure the service on this machine and print the README's table
+	@exec $(BIN)/python tests/benchmarks/bench_service.py $(ARGS)
+
+clean: ## remove the environment and every cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+
+$(VENV)/.serve: pyproject.toml constraints.txt | $(BIN)/pip
+	$(INSTALL) '.[cpu]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/pip
+	$(INSTALL) '.[cpu,train,dev]'
+	@touch $@ $(VENV)/.serve
+
+$(BIN)/pip:
+	@command -v $(PYTHON) >/dev/null || { echo '$(PYTHON) is not there. $(NEEDED)' >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "$$($(PYTHON) --version 2>&1) is too old. $(NEEDED)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)

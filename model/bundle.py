@@ -1,0 +1,260 @@
+"""The artifact folder in which a trained model travels. The only reader and writer of it.
+
+    manifest.json       what is inside: names, configuration, graphs, defaults, proof, hash and size of every file
+    tokenizer.model     SentencePiece
+    encoder.<precision>.onnx, decoder.<precision>.onnx   and a `.weights` file beside a graph too large for protobuf
+    MODEL_CARD.md       data, training, quality, licence, for a person
+
+A bundle is written whole or not at all, and is read only if every file is the one that was written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from model.config import ModelConfig
+from model.errors import BundleError, ConfigError, TokenizerError
+from model.ports import ROLES, Role
+from model.tokenizer import Tokenizer
+
+FORMAT_VERSION = 1
+"""Raised when an older reader could not read the folder rightly."""
+
+MANIFEST = "manifest.json"
+TOKENIZER = "tokenizer.model"
+MODEL_CARD = "MODEL_CARD.md"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodingDefaults:
+    """What a request gets that does not ask for anything."""
+
+    beam_size: int = 4
+    length_penalty: float = 0.6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """The contents of manifest.json."""
+
+    format_version: int = FORMAT_VERSION
+    name: str
+    """What clients call the model, for example `en-de`."""
+    version: str
+    source_languages: tuple[str, ...]
+    target_languages: tuple[str, ...]
+    model: dict[str, Any]
+    """`ModelConfig` as a dictionary."""
+    precisions: dict[str, dict[str, str]]
+    """precision -> role -> file name."""
+    decoding: DecodingDefaults = field(default_factory=DecodingDefaults)
+    calibration: dict[str, Any] = field(default_factory=dict)
+    """Range of every quantised input, and on how much text it was seen; empty without int8."""
+    parity: dict[str, Any] = field(default_factory=dict)
+    """How far the graphs are from the network, by precision."""
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """file name -> {"sha256": …, "bytes": …}, for every file but the manifest."""
+
+    def to_json(self) -> str:
+        """Readable, and the same text for the same contents."""
+        return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, where: str) -> Manifest:
+        """The inverse of `to_json`. Raises `BundleError` for anything else than a manifest of this format version."""
+        try:
+            values = json.loads(text)
+        except ValueError as error:
+            raise BundleError(f"{where} must be JSON, but is not: {error}.") from error
+        if not isinstance(values, dict) or "format_version" not in values:
+            raise BundleError(f"{where} must be a manifest with a format_version, but has none.")
+        if values["format_version"] != FORMAT_VERSION:
+            raise BundleError(
+                f"{where} must have format_version {FORMAT_VERSION}, but has {values['format_version']!r}; "
+                "use the release that wrote it, or publish the model again with this one."
+            )
+        if unknown := sorted(set(values) - {entry.name for entry in fields(cls)}):
+            raise BundleError(f"{where} must hold only known fields, but has {', '.join(unknown)}.")
+        try:
+            return cls(
+                **{
+                    **values,
+                    "source_languages": tuple(values["source_languages"]),
+                    "target_languages": tuple(values["target_languages"]),
+                    "decoding": DecodingDefaults(**values["decoding"]),
+                }
+            )
+        except (KeyError, TypeError) as error:
+            raise BundleError(f"{where} must hold every field of a manifest, but: {error}.") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class BundleContents:
+    """Everything that `write_bundle` puts into a folder."""
+
+    name: str
+    version: str
+    source_languages: tuple[str, ...]
+    target_languages: tuple[str, ...]
+    config: ModelConfig
+    precisions: Mapping[str, Mapping[str, str]]
+    """precision -> role -> file name, as `ExportRecord.precisions` has it."""
+    graph_files: tuple[Path, ...]
+    """Where the graphs and their side files are now; their names stay."""
+    tokenizer: Path
+    model_card: str
+    decoding: DecodingDefaults = field(default_factory=DecodingDefaults)
+    calibration: Mapping[str, Any] = field(default_factory=dict)
+    parity: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Bundle:
+    """A bundle on disk, opened and checked. Make one with `Bundle.open`."""
+
+    def __init__(self, path: Path, manifest: Manifest, config: ModelConfig) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.config = config
+
+    @classmethod
+    def open(cls, path: Path, verify: bool = True) -> Bundle:
+        """Read the bundle at `path`; `verify` also hashes every file.
+
+        Raises `BundleError` when something is missing, damaged, renamed, or of another format version.
+        """
+        manifest_path = path / MANIFEST
+        if not manifest_path.is_file():
+            raise BundleError(f"a bundle must hold {MANIFEST}, but there is none in {path}; is this the right folder?")
+        try:
+            text = manifest_path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BundleError(f"{manifest_path} must be readable text, but: {error}.") from error
+        manifest = Manifest.from_json(text, str(manifest_path))
+        try:
+            config = ModelConfig.from_dict(manifest.model)
+        except (ConfigError, TypeError) as error:
+            raise BundleError(f"{manifest_path} must describe a model, but: {error}") from error
+        bundle = cls(path, manifest, config)
+        bundle._check_listing()
+        for name in manifest.files:
+            bundle._check_file(name, verify)
+        return bundle
+
+    def graph_path(self, role: Role, precision: str) -> Path:
+        """The graph file of a role in a precision. Raises `BundleError` for a precision that is not inside."""
+        if precision not in self.manifest.precisions:
+            there = ", ".join(self.manifest.precisions)
+            raise BundleError(f"precision must be one of those in {self.path} ({there}), but is {precision!r}.")
+        return self.path / self.manifest.precisions[precision][role]
+
+    def tokenizer(self) -> Tokenizer:
+        """Load the tokenizer. Raises `BundleError` when it and the embedding disagree on the number of ids."""
+        return _fitting_tokenizer(self.path / TOKENIZER, self.config)
+
+    def _check_listing(self) -> None:
+        manifest = self.manifest
+        if not manifest.precisions:
+            raise BundleError(f"the manifest of {self.path} must name at least one precision, but names none.")
+        wanted = {TOKENIZER}
+        for precision, roles in manifest.precisions.items():
+            if set(roles) != set(ROLES):
+                raise BundleError(f"precision {precision} must have the graphs {', '.join(ROLES)}, but has {roles}.")
+            wanted |= set(roles.values())
+        if unlisted := sorted(wanted - set(manifest.files)):
+            raise BundleError(f"the manifest of {self.path} must list every file it uses, but lacks {unlisted}.")
+        for name in manifest.files:
+            if Path(name).name != name:
+                raise BundleError(f"files of {self.path} must lie in it directly, but one is called {name!r}.")
+
+    def _check_file(self, name: str, verify: bool) -> None:
+        path, listed = self.path / name, self.manifest.files[name]
+        if not path.is_file():
+            raise BundleError(
+                f"{self.path} must hold {name}, but it is missing. A bundle moves as a whole folder: fetch it again."
+            )
+        size = path.stat().st_size
+        if size != listed.get("bytes"):
+            raise BundleError(f"{path} must have {listed.get('bytes')} bytes, but has {size}; fetch the bundle again.")
+        if verify and (found := sha256(path)) != listed.get("sha256"):
+            raise BundleError(
+                f"{path} must have the SHA-256 {listed.get('sha256')}, but has {found}; fetch the bundle again."
+            )
+
+
+def write_bundle(destination: Path, contents: BundleContents) -> Bundle:
+    """Write the folder `destination` and read it back, verified.
+
+    It is built beside its place and then renamed, so that no reader ever sees half of it; a bundle that is already
+    there is replaced. Raises `BundleError`, and leaves what was there, when the contents do not fit together.
+    """
+    _fitting_tokenizer(contents.tokenizer, contents.config)
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    workshop = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", dir=destination.parent))
+    try:
+        fresh, old = workshop / "new", workshop / "old"
+        fresh.mkdir()
+        _fill(fresh, contents)
+        Bundle.open(fresh)
+        if destination.exists():
+            destination.rename(old)
+        fresh.rename(destination)
+    finally:
+        shutil.rmtree(workshop, ignore_errors=True)
+    return Bundle.open(destination)
+
+
+def _fill(folder: Path, contents: BundleContents) -> None:
+    for path in contents.graph_files:
+        if not path.is_file():
+            raise BundleError(f"a graph must be at {path}, but there is no file; export it first.")
+        shutil.copyfile(path, folder / path.name)
+    shutil.copyfile(contents.tokenizer, folder / TOKENIZER)
+    (folder / MODEL_CARD).write_text(contents.model_card, encoding="utf-8")
+    manifest = Manifest(
+        name=contents.name,
+        version=contents.version,
+        source_languages=contents.source_languages,
+        target_languages=contents.target_languages,
+        model=contents.config.to_dict(),
+        precisions={precision: dict(roles) for precision, roles in contents.precisions.items()},
+        decoding=contents.decoding,
+        calibration=dict(contents.calibration),
+        parity=dict(contents.parity),
+        files={path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in sorted(folder.iterdir())},
+    )
+    path = folder / MANIFEST
+    path.write_text(manifest.to_json(), encoding="utf-8")
+    for written in folder.iterdir():
+        with written.open("rb") as file:
+            os.fsync(file.fileno())
+
+
+def _fitting_tokenizer(path: Path, config: ModelConfig) -> Tokenizer:
+    try:
+        tokenizer = Tokenizer(path)
+    except TokenizerError as error:
+        raise BundleError(f"a bundle needs its tokenizer: {error}") from error
+    if tokenizer.vocab_size != config.vocab_size:
+        raise BundleError(
+            f"tokenizer and embedding must have as many ids as each other, but {path} has {tokenizer.vocab_size} and "
+            f"the model {config.vocab_size}; no row is added or dropped to make them fit. Use the tokenizer it was "
+            "trained with."
+        )
+    return tokenizer
+
+
+def sha256(path: Path) -> str:
+    """Hexadecimal SHA-256 of a file, read in pieces."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()

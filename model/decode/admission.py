@@ -1,0 +1,119 @@
+"""Who may enter the running batch, and when: a bounded, strictly first-come-first-served queue."""
+
+from __future__ import annotations
+
+import operator
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from model.decode.options import DecodeOptions
+from model.errors import DecodeError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatcherLimits:
+    """What a batch may hold at once. Raises `DecodeError` for a limit below 1."""
+
+    max_slots: int = 64
+    """Sentences in the running batch."""
+    max_lanes: int = 256
+    """Hypotheses in the running batch, the sum of all widths: what bounds cache memory and the time of a step."""
+    max_batch_tokens: int = 4096
+    """Encoder work of one step in source tokens, padding counted (longest × count): what bounds how long the running
+    sentences wait for newcomers. A single longer sentence is still let in, alone."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_slots", "max_lanes", "max_batch_tokens"):
+            if getattr(self, name) < 1:
+                raise DecodeError(f"{name} must be at least 1, but is {getattr(self, name)}.")
+
+
+@dataclass(slots=True, eq=False)
+class Sentence:
+    """One sentence from `add` to its end."""
+
+    key: Hashable
+    source: tuple[int, ...]
+    options: DecodeOptions
+    limit: int
+    """Most target tokens, EOS included."""
+    added_at: float
+    started_at: float | None = None
+    """When its encoder first ran."""
+    cohort: int = 0
+    """Sentences step together only with others of their cohort; 0 but for those under suspicion after a fault."""
+
+    @property
+    def width(self) -> int:
+        """Lanes it takes."""
+        return self.options.beam_size
+
+    @property
+    def group(self) -> tuple[int, int]:
+        """Sentences of equal group step together."""
+        return self.width, self.cohort
+
+
+def source_ids(source: Sequence[int], vocab_size: int, max_positions: int) -> tuple[int, ...]:
+    """`source` as plain ints. Raises `DecodeError` when it is empty, too long, or holds anything but ids."""
+    try:
+        ids = tuple(map(operator.index, source))
+    except TypeError as error:
+        raise DecodeError(f"a source must be a sequence of whole numbers, but: {error}.") from error
+    if not 1 <= len(ids) <= max_positions:
+        raise DecodeError(f"a source must have 1 to {max_positions} tokens, but has {len(ids)}; split the text.")
+    if min(ids) < 0 or max(ids) >= vocab_size:
+        raise DecodeError(f"source ids must be in 0..{vocab_size - 1}, but span {min(ids)}..{max(ids)}.")
+    return ids
+
+
+def padded_tokens(sentences: Sequence[Sentence]) -> int:
+    """What encoding these together costs: the longest source times their number."""
+    return max((len(sentence.source) for sentence in sentences), default=0) * len(sentences)
+
+
+class WaitingLine:
+    """Sentences that wait, in order. Nobody overtakes: while the first does not fit, nobody enters.
+
+    So room that falls free is kept for a wide sentence at the head, and a sentence waits for at most as many
+    admissions as there were sentences before it.
+    """
+
+    def __init__(self) -> None:
+        self._line: OrderedDict[Hashable, Sentence] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    def append(self, sentence: Sentence) -> None:
+        """Join at the end."""
+        self._line[sentence.key] = sentence
+
+    def put_back(self, sentences: Sequence[Sentence]) -> None:
+        """Return sentences that had left to the head, in their order."""
+        for sentence in reversed(sentences):
+            self._line[sentence.key] = sentence
+            self._line.move_to_end(sentence.key, last=False)
+
+    def remove(self, key: Hashable) -> bool:
+        """Drop one from anywhere; False if it is not here."""
+        return self._line.pop(key, None) is not None
+
+    def admit(self, slots: int, lanes: int, tokens: int) -> list[list[Sentence]]:
+        """Take the longest run from the head that fits `slots`, `lanes` and `tokens`, gathered by group.
+
+        The first sentence may exceed `tokens`; otherwise it could never enter.
+        """
+        groups: dict[tuple[int, int], list[Sentence]] = {}
+        while self._line and slots > 0:
+            head = next(iter(self._line.values()))
+            grown = {**groups, head.group: [*groups.get(head.group, ()), head]}
+            cost = sum(map(padded_tokens, grown.values()))
+            if head.width > lanes or (groups and cost > tokens):
+                break
+            del self._line[head.key]
+            groups = grown
+            slots -= 1
+            lanes -= head.width
+        return list(groups.values())

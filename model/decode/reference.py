@@ -1,0 +1,153 @@
+"""The slow, obvious twins of the search and of a stepper, for proofs.
+
+Both stand on a plain function: given a source and the target tokens so far, the log-probabilities of every next token.
+Nothing is cached, nothing is batched, every history is computed in full.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.decode.options import DecodeOptions, Hypothesis, SpecialIds
+from model.decode.search import length_penalty
+from model.decode.stepper import LogProbs, Tokens
+from model.errors import DecodeError
+
+History = tuple[int, ...]
+Language = Callable[[History, History], NDArray[np.float32]]
+"""(source, target so far without BOS) -> log-probabilities (V,); -inf for what can't follow."""
+
+
+def reference_search(
+    language: Language, source: History, options: DecodeOptions, limit: int, special: SpecialIds | None = None
+) -> tuple[Hypothesis, ...]:
+    """What `GreedySearch` and `BeamSearch` must find. Ranks the whole vocabulary and never stops early."""
+    eos, alpha = (special or SpecialIds()).eos_id, options.length_penalty
+    width = options.beam_size
+    alive: list[tuple[float, History]] = [(0.0, ())]
+    finished: list[Hypothesis] = []
+    for length in range(1, limit + 1):
+        candidates = []
+        for lane, (log_prob, history) in enumerate(alive):
+            for token, more in enumerate(language(source, history).tolist()):
+                if more > -math.inf:
+                    candidates.append((-(log_prob + more), lane, -more, token))
+        best = sorted(candidates)[: 2 * width if width > 1 else 1]
+        for total, lane, _, token in best:
+            if token == eos:
+                score = -total / length_penalty(length, alpha)
+                finished.append(Hypothesis(alive[lane][1], -total, score, truncated=False))
+        alive = [(-total, (*alive[lane][1], token)) for total, lane, _, token in best if token != eos][:width]
+        if not alive:
+            break
+    finished.sort(key=lambda hypothesis: -hypothesis.score)
+    truncated = [
+        Hypothesis(history, log_prob, log_prob / length_penalty(limit, alpha), truncated=True)
+        for log_prob, history in alive
+    ]
+    return tuple([*finished, *truncated][: options.n_best])
+
+
+def forced_log_prob(
+    language: Language, source: History, hypothesis: Hypothesis, special: SpecialIds | None = None
+) -> float:
+    """Log-probability of a given translation, token by token: what `Hypothesis.log_prob` must equal."""
+    end = () if hypothesis.truncated else ((special or SpecialIds()).eos_id,)
+    target, total = (*hypothesis.ids, *end), 0.0
+    for position, token in enumerate(target):
+        total += float(language(source, target[:position])[token])
+    return total
+
+
+class ReferenceStepper:
+    """A `Stepper` over a plain function. It checks its driver: every breach of the protocol is noted and raised."""
+
+    def __init__(
+        self, language: Language, vocab_size: int, max_positions: int = 64, special: SpecialIds | None = None
+    ) -> None:
+        self._language = language
+        self._special = special or SpecialIds()
+        self._sources: dict[int, History] = {}
+        self._lanes: dict[int, list[History]] = {}
+        self.vocab_size = vocab_size
+        self.max_positions = max_positions
+        self.breaches: list[str] = []
+        """What the driver did wrong; kept, for a driver may swallow what is raised."""
+        self.calls: list[tuple[str, int]] = []
+        """Each verb called, with its number of slots."""
+
+    @property
+    def slots(self) -> dict[int, int]:
+        """Width of every slot in use."""
+        return {slot: len(lanes) for slot, lanes in self._lanes.items()}
+
+    def start(self, sources: Sequence[Sequence[int]], width: int) -> list[int]:
+        """See `Stepper.start`."""
+        self.calls.append(("start", len(sources)))
+        self._demand(len(sources) > 0 and width > 0, "start needs a source and a lane")
+        for source in sources:
+            if not 1 <= len(source) <= self.max_positions or not all(0 <= token < self.vocab_size for token in source):
+                raise DecodeError(f"a source must be 1..{self.max_positions} ids of the vocabulary, but is {source}.")
+        slots = []
+        for source in sources:
+            slot = next(number for number in range(len(self._lanes) + 1) if number not in self._lanes)
+            # The history holds BOS once it was fed; before that it is empty.
+            self._sources[slot], self._lanes[slot] = tuple(source), [()] * width
+            slots.append(slot)
+        return slots
+
+    def step(self, slots: Sequence[int], tokens: Tokens, k: int) -> tuple[LogProbs, Tokens]:
+        """See `Stepper.step`."""
+        self.calls.append(("step", len(slots)))
+        self._check_slots(slots)
+        widths = {len(self._lanes[slot]) for slot in slots}
+        self._demand(len(widths) == 1, f"all slots of a step must have one width, but have {sorted(widths)}")
+        width = widths.pop()
+        self._demand(tokens.shape == (len(slots), width), f"tokens must be {(len(slots), width)}, not {tokens.shape}")
+        log_probs = np.full((len(slots), width, k), -np.inf, np.float32)
+        ids = np.zeros((len(slots), width, k), np.int64)
+        for row, slot in enumerate(slots):
+            for lane in range(width):
+                history = self._feed(slot, lane, int(tokens[row, lane]))
+                scores = self._language(self._sources[slot], history[1:])
+                best = np.argsort(-scores, kind="stable")[:k]  # (V,) -> (k,)
+                log_probs[row, lane, : len(best)], ids[row, lane, : len(best)] = scores[best], best
+        return log_probs, ids
+
+    def reorder(self, slots: Sequence[int], parents: Tokens) -> None:
+        """See `Stepper.reorder`."""
+        self.calls.append(("reorder", len(slots)))
+        self._check_slots(slots)
+        for slot, row in zip(slots, parents.tolist(), strict=True):
+            lanes = self._lanes[slot]
+            self._demand(len(row) == len(lanes) and all(0 <= lane < len(lanes) for lane in row), f"no parents: {row}")
+            self._lanes[slot] = [lanes[parent] for parent in row]
+
+    def finish(self, slots: Sequence[int]) -> None:
+        """See `Stepper.finish`."""
+        self.calls.append(("finish", len(slots)))
+        self._check_slots(slots)
+        for slot in slots:
+            del self._sources[slot], self._lanes[slot]
+
+    def _feed(self, slot: int, lane: int, token: int) -> History:
+        history = (*self._lanes[slot][lane], token)
+        first = token == self._special.bos_id
+        self._demand(first == (len(history) == 1), "BOS must be fed first, and only first")
+        self._demand(len(history) <= self.max_positions, f"position {len(history) - 1} is beyond max_positions")
+        self._demand(0 <= token < self.vocab_size, f"token {token} is not in the vocabulary")
+        self._lanes[slot][lane] = history
+        return history
+
+    def _check_slots(self, slots: Sequence[int]) -> None:
+        self._demand(len(slots) > 0 and len(set(slots)) == len(slots), f"slots must be some, each once: {slots}")
+        self._demand(all(slot in self._lanes for slot in slots), f"slots must be in use: {slots}")
+
+    def _demand(self, kept: bool, rule: str) -> None:
+        if not kept:
+            self.breaches.append(rule)
+            raise RuntimeError(rule)

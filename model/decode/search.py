@@ -1,0 +1,279 @@
+"""The bookkeeping of a search: which hypotheses live, which have finished, and when nothing better can come.
+
+A search holds R sentences of one width W at any age; numpy does the work of all of them at once. It knows no network:
+the batcher carries candidates in and parents out. A sentence's result depends on its own candidates alone.
+
+Order is total, so results are reproducible: candidates of equal log-probability go to the lower lane, then to the
+lower id; of finished hypotheses of equal score the one that finished first stays ahead.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.decode.options import DecodeOptions, Hypothesis, SpecialIds
+from model.decode.stepper import LogProbs, Tokens
+from model.errors import DecodeError
+
+_ROUNDING = 1e-3
+"""A log-probability may be above 0 by this much and still be called rounding."""
+
+
+def length_penalty(length: int, alpha: float) -> float:
+    """((5 + |y|) / 6)^α with |y| = `length`, EOS counted (Wu et al., 2016, equation 14; paper, section 6.1)."""
+    return float(((5.0 + length) / 6.0) ** alpha)
+
+
+class Advance(NamedTuple):
+    """What one step changed."""
+
+    parents: Tokens | None
+    """(R, W): the lane whose history each lane now carries on; None where every lane carries on its own."""
+    ended: list[int]
+    """Rows whose search is over, ascending."""
+
+
+class Search(ABC):
+    """R sentences of `width` lanes each, rows in the order they entered."""
+
+    width: int
+    candidates: int
+    """k: how many continuations of each lane `advance` wants."""
+    tokens: Tokens
+    """(R, W): what to feed next."""
+
+    @abstractmethod
+    def enter(self, sentences: Sequence[tuple[DecodeOptions, int]]) -> None:
+        """Append a row for each (options, most target tokens)."""
+
+    @abstractmethod
+    def advance(self, log_probs: LogProbs, ids: Tokens) -> Advance:
+        """Take the candidates of one step, (R, W, k) each, best first."""
+
+    @abstractmethod
+    def outcome(self, row: int) -> tuple[Hypothesis, ...]:
+        """The hypotheses of an ended row, best first: finished ones, then truncated ones.
+
+        At most n_best; fewer where there are no more. Raises `DecodeError` when the network gave no usable numbers.
+        """
+
+    @abstractmethod
+    def leave(self, rows: Collection[int]) -> None:
+        """Drop rows; the others keep their order."""
+
+
+def open_search(width: int, special: SpecialIds) -> Search:
+    """The search of `width` lanes: greedy for one, beam for more."""
+    return GreedySearch(special) if width == 1 else BeamSearch(width, special)
+
+
+@dataclass(slots=True)
+class _Line:
+    """One sentence of a greedy search."""
+
+    options: DecodeOptions
+    limit: int
+    ids: list[int] = field(default_factory=list)
+    log_prob: float = 0.0
+    broken: bool = False
+
+
+class GreedySearch(Search):
+    """The most likely token at each step, until EOS."""
+
+    def __init__(self, special: SpecialIds) -> None:
+        self.width = 1
+        self.candidates = 1
+        self.tokens = np.empty((0, 1), np.int64)
+        self._special = special
+        self._lines: list[_Line] = []
+
+    def enter(self, sentences: Sequence[tuple[DecodeOptions, int]]) -> None:
+        """See `Search.enter`."""
+        self._lines += [_Line(options, limit) for options, limit in sentences]
+        first = np.full((len(sentences), 1), self._special.bos_id, np.int64)
+        self.tokens = np.concatenate((self.tokens, first))  # (R, 1), (N, 1) -> (R + N, 1)
+
+    def advance(self, log_probs: LogProbs, ids: Tokens) -> Advance:
+        """See `Search.advance`."""
+        self.tokens = ids[:, :, 0].copy()  # (R, 1, k) -> (R, 1); a copy, for the stepper may reuse its array
+        best = log_probs[:, 0, 0].tolist()  # (R, 1, k) -> R numbers
+        eos, ended = self._special.eos_id, []
+        for row, (line, log_prob, token) in enumerate(zip(self._lines, best, self.tokens[:, 0].tolist(), strict=True)):
+            line.ids.append(token)
+            line.log_prob += log_prob
+            line.broken = not -np.inf < log_prob <= _ROUNDING  # NaN too
+            if token == eos or len(line.ids) >= line.limit or line.broken:
+                ended.append(row)
+        return Advance(None, ended)
+
+    def outcome(self, row: int) -> tuple[Hypothesis, ...]:
+        """See `Search.outcome`."""
+        line = self._lines[row]
+        if line.broken:
+            raise _no_numbers(len(line.ids))
+        truncated = line.ids[-1] != self._special.eos_id
+        score = line.log_prob / length_penalty(len(line.ids), line.options.length_penalty)
+        return (Hypothesis(tuple(line.ids if truncated else line.ids[:-1]), line.log_prob, score, truncated),)
+
+    def leave(self, rows: Collection[int]) -> None:
+        """See `Search.leave`."""
+        keep = [row for row in range(len(self._lines)) if row not in rows]
+        self._lines = [self._lines[row] for row in keep]
+        self.tokens = self.tokens[keep]
+
+
+class _Finished(NamedTuple):
+    """A hypothesis that met EOS: its score, and where its history starts in the trellis."""
+
+    score: float
+    log_prob: float
+    length: int
+    lane: int
+
+
+@dataclass(slots=True)
+class _Beam:
+    """One sentence of a beam search: its trellis and its finished set."""
+
+    options: DecodeOptions
+    trellis: list[tuple[list[int], list[int]]] = field(default_factory=list)
+    """(parents, tokens) of the W lanes after each step. Append-only: no history is ever copied."""
+    finished: list[_Finished] = field(default_factory=list)
+    """The n_best best, best first."""
+    broken: bool = False
+
+    def finish(self, log_prob: float, lane: int) -> None:
+        """EOS followed the history of `lane`, and the whole has `log_prob`."""
+        length = len(self.trellis) + 1
+        score = log_prob / length_penalty(length, self.options.length_penalty)
+        place = bisect_right(self.finished, -score, key=lambda other: -other.score)
+        self.finished.insert(place, _Finished(score, log_prob, length, lane))
+        del self.finished[self.options.n_best :]
+
+    def worst(self) -> float:
+        """The score a new hypothesis must exceed."""
+        return self.finished[-1].score if len(self.finished) == self.options.n_best else -np.inf
+
+    def history(self, steps: int, lane: int) -> tuple[int, ...]:
+        """The tokens that led to `lane` after `steps` steps."""
+        ids = []
+        for parents, tokens in reversed(self.trellis[:steps]):
+            ids.append(tokens[lane])
+            lane = parents[lane]
+        return tuple(reversed(ids))
+
+
+class BeamSearch(Search):
+    """W living hypotheses a sentence, and apart from them the best finished ones.
+
+    Each step ranks the W·k continuations and looks at the best 2W: those with EOS finish, the first W of the others
+    live on. A sentence ends when no living hypothesis can beat the worst kept finished one. Log-probabilities only
+    fall, and dividing a negative number by a larger penalty brings it nearer to zero; so the best score a living
+    hypothesis can still reach is log_prob / penalty(limit). The bound is exact: it never changes the answer.
+    """
+
+    def __init__(self, width: int, special: SpecialIds) -> None:
+        self.width = width
+        self.candidates = 2 * width
+        self.tokens = np.empty((0, width), np.int64)
+        self._special = special
+        self._beams: list[_Beam] = []
+        self._alive: NDArray[np.float64] = np.empty((0, width))  # (R, W), descending; -inf: a dead lane
+        self._worst: NDArray[np.float64] = np.empty(0)  # (R,)
+        self._top_penalty: NDArray[np.float64] = np.empty(0)  # (R,) penalty at the limit
+        self._left = np.empty(0, np.int64)  # (R,) steps left
+
+    def enter(self, sentences: Sequence[tuple[DecodeOptions, int]]) -> None:
+        """See `Search.enter`."""
+        count = len(sentences)
+        self._beams += [_Beam(options) for options, _ in sentences]
+        alive = np.full((count, self.width), -np.inf)
+        alive[:, 0] = 0.0  # One empty hypothesis; W equal ones would fill the beam with copies.
+        penalties = [length_penalty(limit, options.length_penalty) for options, limit in sentences]
+        # (R, ...), (N, ...) -> (R + N, ...)
+        self.tokens = np.concatenate((self.tokens, np.full((count, self.width), self._special.bos_id)))
+        self._alive = np.concatenate((self._alive, alive))
+        self._worst = np.concatenate((self._worst, np.full(count, -np.inf)))
+        self._top_penalty = np.concatenate((self._top_penalty, penalties))
+        self._left = np.concatenate((self._left, np.array([limit for _, limit in sentences], np.int64)))
+
+    def advance(self, log_probs: LogProbs, ids: Tokens) -> Advance:
+        """See `Search.advance`."""
+        count, width, k = log_probs.shape
+        eos, rows = self._special.eos_id, np.arange(count)[:, None]
+        totals = self._alive[:, :, None] + self._usable(log_probs)
+        totals = totals.reshape(count, width * k)  # (R, W, k) -> (R, W·k)
+        order = np.argsort(-totals, axis=1, kind="stable")[:, : 2 * width]  # (R, W·k) -> (R, 2W)
+        total, lane = totals[rows, order], order // k
+        token = ids.reshape(count, width * k)[rows, order]  # (R, W, k) -> (R, W·k) -> (R, 2W)
+        ends = (token == eos) & (total > -np.inf)
+        self._finish(ends, total, lane)
+        # A lane offers EOS once, so at most W of the 2W end and W are left to live.
+        living = np.argsort(ends, axis=1, kind="stable")[:, :width]  # (R, 2W) -> (R, W)
+        self._alive, parents = total[rows, living], lane[rows, living]
+        # A dead lane is still fed; give it an id that surely is in the vocabulary.
+        self.tokens = np.where(self._alive > -np.inf, token[rows, living], eos)
+        for beam, lane_parents, lane_tokens in zip(self._beams, parents.tolist(), self.tokens.tolist(), strict=True):
+            beam.trellis.append((lane_parents, lane_tokens))
+        self._left -= 1
+        ended = (self._alive[:, 0] / self._top_penalty <= self._worst) | (self._left <= 0)
+        stay = bool((parents == np.arange(width)).all())
+        return Advance(None if stay else parents, np.flatnonzero(ended).tolist())
+
+    def _usable(self, log_probs: LogProbs) -> LogProbs:
+        """The candidates; rows with a NaN or an impossible number are marked broken and offer nothing."""
+        peaks = log_probs.max(axis=(1, 2))  # (R, W, k) -> (R,)
+        if (peaks <= _ROUNDING).all():  # false for NaN
+            return log_probs
+        broken = ~(peaks <= _ROUNDING)
+        for row in np.flatnonzero(broken).tolist():
+            self._beams[row].broken = True
+        return np.where(broken[:, None, None], np.float32(-np.inf), log_probs)
+
+    def _finish(self, ends: NDArray[np.bool_], total: NDArray[np.float64], lane: Tokens) -> None:
+        """Put the candidates (R, 2W) that end in EOS into their sentences' finished sets."""
+        rows, ranks = np.nonzero(ends)
+        log_probs, lanes = total[rows, ranks].tolist(), lane[rows, ranks].tolist()
+        for row, log_prob, parent in zip(rows.tolist(), log_probs, lanes, strict=True):
+            self._beams[row].finish(log_prob, parent)
+            self._worst[row] = self._beams[row].worst()
+
+    def outcome(self, row: int) -> tuple[Hypothesis, ...]:
+        """See `Search.outcome`."""
+        beam = self._beams[row]
+        steps, alpha = len(beam.trellis), beam.options.length_penalty
+        found = [
+            Hypothesis(beam.history(end.length - 1, end.lane), end.log_prob, end.score, truncated=False)
+            for end in beam.finished
+        ]
+        for lane, log_prob in enumerate(self._alive[row].tolist()):
+            if len(found) < beam.options.n_best and log_prob > -np.inf:
+                score = log_prob / length_penalty(steps, alpha)
+                found.append(Hypothesis(beam.history(steps, lane), log_prob, score, truncated=True))
+        if beam.broken or not found:
+            raise _no_numbers(steps)
+        return tuple(found)
+
+    def leave(self, rows: Collection[int]) -> None:
+        """See `Search.leave`."""
+        keep = [row for row in range(len(self._beams)) if row not in rows]
+        self._beams = [self._beams[row] for row in keep]
+        self.tokens, self._alive, self._worst = self.tokens[keep], self._alive[keep], self._worst[keep]
+        self._top_penalty, self._left = self._top_penalty[keep], self._left[keep]
+
+
+def _no_numbers(step: int) -> DecodeError:
+    error = DecodeError(
+        f"every step must offer a continuation with a log-probability of at most 0, but step {step} did not; "
+        "if this persists, serve the model in float32."
+    )
+    error.__cause__ = FloatingPointError(f"no usable log-probabilities at step {step}")
+    return error

@@ -1,0 +1,43 @@
+"""Arrays for caches: large ones come straight from the operating system and go straight back, and are bound by address.
+
+The allocator of the C library keeps what was freed, so that one long request would hold its memory for ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import mmap
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+Array = NDArray[Any]
+
+LARGE_BYTES = 1 << 20
+"""From this size on an array has pages of its own."""
+
+
+def zeros(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+    """A zeroed, contiguous array. A large one asks for huge pages, which attention over a cache likes."""
+    kind = np.dtype(dtype)
+    size = math.prod(shape) * kind.itemsize
+    if size < LARGE_BYTES or not hasattr(mmap, "MAP_PRIVATE"):
+        return np.zeros(shape, kind)
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without them; it was only advice
+            pages.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(pages, kind).reshape(shape)
+
+
+def bind_array(bind: Callable[..., None], name: str, array: Array) -> None:
+    """Bind the memory of `array` itself with a method of an `IOBinding`.
+
+    The caller keeps the array alive. A strided view would be read as if it were dense, and is a `ValueError`.
+    """
+    if not array.flags.c_contiguous:
+        raise ValueError(f"a bound array must be contiguous, but {name} has strides {array.strides}.")
+    bind(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)

@@ -1,0 +1,199 @@
+"""The caches of all sentences of one width, and the decoder step over them.
+
+A pool keeps its sentences in rows 0 … n - 1, without holes: the last row moves into the place of one that leaves. Its
+arrays are as large as its sentences need: each of the three free axes (rows, positions, source) grows when it is too
+short and shrinks when it is more than twice too long, so that one long request does not hold memory for ever.
+
+Letters: N rows, W lanes, H heads, C = positions · W cache entries, S source positions, K head size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from model.config import ModelConfig
+from model.ports import MASKED, cache_names, cross_names
+from model.runtime.memory import Array, bind_array, zeros
+
+POSITION_CHUNK = 16
+"""Positions by which a cache grows: longer means fewer copies, but more empty entries to look at in each step."""
+SOURCE_CHUNK = 16
+ROW_CHUNK = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Room of a pool along its three free axes."""
+
+    rows: int = 0
+    positions: int = 0
+    source: int = 0
+
+    def fit(self, need: Size) -> Size:
+        """The room for `need`: this one where it is large enough and at most twice too large."""
+        return Size(
+            _fit(self.rows, need.rows, ROW_CHUNK),
+            _fit(self.positions, need.positions, POSITION_CHUNK),
+            _fit(self.source, need.source, SOURCE_CHUNK),
+        )
+
+
+def _fit(room: int, need: int, chunk: int) -> int:
+    wanted = -(-need // chunk) * chunk
+    return room if need <= room <= max(2 * wanted, chunk) else wanted
+
+
+class Pool:
+    """Rows of `width` lanes. Callers name rows by their present index; `remove` says which row moved."""
+
+    def __init__(self, config: ModelConfig, session: ort.InferenceSession, width: int) -> None:
+        self.width = width
+        self.count = 0
+        """n, rows in use."""
+        self._config = config
+        self._session = session
+        self._cross = cross_names(config)
+        self._caches = cache_names(config)
+        self._size = Size()
+        self._arrays: dict[str, Array] = {}
+        self._bindings: dict[tuple[int, int], Binding] = {}
+        self._resize(self._size)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(array.nbytes for array in self._arrays.values())
+
+    @property
+    def positions(self) -> NDArray[np.int64]:
+        """The next position of each row in use, (n)."""
+        return self._arrays["next"][: self.count]
+
+    def add(self, lengths: NDArray[np.int32], cross: list[Array]) -> range:
+        """Rows for newly encoded sentences: lengths (B), cross keys and values (B, H, S, K); returns their indices."""
+        batch, source, need = len(lengths), cross[0].shape[2], self._need()
+        rows = range(self.count, self.count + batch)
+        self._make_room(Size(rows.stop, max(need.positions, 1), max(need.source, source)))
+        self.count = rows.stop
+        where = slice(rows.start, rows.stop)
+        self._arrays["next"][where] = 0
+        self._arrays["source_lengths"][where] = lengths
+        self._arrays["visible"][where] = MASKED
+        for name, values in zip(self._cross, cross, strict=True):
+            self._arrays[name][where, :, :source] = values
+        return rows
+
+    def step(self, rows: Array, tokens: Array, k: int) -> tuple[Array, Array]:
+        """One decoder step for `rows` (R) with `tokens` (R, W); returns log-probabilities and ids (R, W, k).
+
+        Rows that are not named are computed too, since the arrays have no holes, but do not move on: what they write
+        lies at their own next position and is overwritten by their own next step.
+        """
+        self._make_room(self._need())
+        arrays, width, used = self._arrays, self.width, slice(self.count)
+        # A row that is full cannot be named any more; what it writes must only stay inside the array.
+        np.minimum(self.positions, self._config.max_positions - 1, out=arrays["positions"][used])
+        np.multiply(arrays["positions"][used], width, out=arrays["write_index"][used])
+        lanes = np.arange(width)
+        entries = arrays["write_index"][rows, None] + lanes  # (R) -> (R, W)
+        arrays["visible"][rows[:, None], 0, lanes, entries] = 0.0
+        arrays["tokens"][rows] = tokens
+        bound = self._binding(k)
+        self._session.run_with_iobinding(bound.binding)
+        arrays["next"][rows] += 1
+        return bound.log_probs[rows], bound.ids[rows]
+
+    def reorder(self, rows: Array, parents: Array) -> None:
+        """Lane j of row r sees henceforth what lane parents[r, j] saw: a permutation inside `visible`."""
+        self._arrays["visible"][rows, 0] = self._arrays["visible"][rows[:, None], 0, parents]  # (R, W, C) -> (R, W, C)
+
+    def remove(self, row: int) -> int:
+        """Free `row`. Returns the row that moved into its place: the last one (which may be `row` itself)."""
+        last = self.count - 1
+        if row != last:
+            entries = int(self.positions[last]) * self.width
+            source = int(self._arrays["source_lengths"][last])
+            for past, _ in self._caches:
+                self._arrays[past][row, :, :entries] = self._arrays[past][last, :, :entries]
+            for name in self._cross:
+                self._arrays[name][row, :, :source] = self._arrays[name][last, :, :source]
+            for name in ("next", "source_lengths", "visible"):
+                self._arrays[name][row] = self._arrays[name][last]
+        self.count = last
+        return last
+
+    def trim(self) -> None:
+        """Give back room that is more than twice too large."""
+        self._make_room(self._need())
+
+    def _need(self) -> Size:
+        if not self.count:
+            return Size()
+        most = min(int(self.positions.max()) + 1, self._config.max_positions)
+        return Size(self.count, most, int(self._arrays["source_lengths"][: self.count].max()))
+
+    def _make_room(self, need: Size) -> None:
+        size = self._size.fit(need)
+        if size != self._size:
+            self._resize(size)
+
+    def _resize(self, size: Size) -> None:
+        """Arrays of `size` with the contents of the present ones as far as both reach. Entries beyond are finite."""
+        old, self._arrays = self._arrays, self._blank(size)
+        for name, array in self._arrays.items():
+            if name in old:
+                both = tuple(slice(min(a, b)) for a, b in zip(array.shape, old[name].shape, strict=True))
+                array[both] = old[name][both]
+        self._size = size
+        self._bindings.clear()
+
+    def _blank(self, size: Size) -> dict[str, Array]:
+        config, width, rows = self._config, self.width, size.rows
+        entries = size.positions * width
+        cache = (rows, config.heads, entries, config.head_size)
+        cross = (rows, config.heads, size.source, config.head_size)
+        return {
+            "next": np.zeros(rows, np.int64),
+            "tokens": np.zeros((rows, width), np.int64),
+            "positions": np.zeros(rows, np.int64),
+            "source_lengths": np.ones(rows, np.int32),
+            "write_index": np.zeros(rows, np.int64),
+            "visible": np.full((rows, 1, width, entries), MASKED, np.float32),
+            **{past: zeros(cache, np.float32) for past, _ in self._caches},
+            **{name: zeros(cross, np.float32) for name in self._cross},
+        }
+
+    def _binding(self, k: int) -> Binding:
+        """Inputs and outputs for the rows in use; kept until an array moves."""
+        key = (self.count, k)
+        if key not in self._bindings:
+            self._bindings[key] = self._bind(k)
+        return self._bindings[key]
+
+    def _bind(self, k: int) -> Binding:
+        shape = (self.count, self.width, k)
+        bound = Binding(
+            self._session.io_binding(), np.array([k], np.int64), np.empty(shape, np.float32), np.empty(shape, np.int64)
+        )
+        inputs = {name: array[: self.count] for name, array in self._arrays.items() if name != "next"}
+        for name, array in (*inputs.items(), ("k", bound.k)):
+            bind_array(bound.binding.bind_input, name, array)
+        # The same memory as the input: the step writes its keys and values in place.
+        outputs = {present: inputs[past] for past, present in self._caches}
+        for name, array in (("log_probs", bound.log_probs), ("ids", bound.ids), *outputs.items()):
+            bind_array(bound.binding.bind_output, name, array)
+        return bound
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What a run reads and writes, by address, and the arrays that only it keeps alive."""
+
+    binding: ort.IOBinding
+    k: Array
+    log_probs: Array
+    ids: Array

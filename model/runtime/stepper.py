@@ -1,0 +1,180 @@
+"""The Stepper that runs the graphs: slots are rows of pools, one pool for each width."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from model.bundle import Bundle
+from model.config import ModelConfig
+from model.decode.stepper import LogProbs, Tokens
+from model.errors import DecodeError
+from model.ports import TOP_K_BLOCK, cross_names, decoder_ports, encoder_ports
+from model.runtime.memory import bind_array, zeros
+from model.runtime.pool import Pool
+from model.runtime.sessions import Provider, RuntimeOptions, open_session, provider_of
+
+LARGE_ENCODING = 4096
+"""Padded source tokens from which on an encoder run gives its scratch memory back at once."""
+
+
+def open_stepper(bundle: Bundle, precision: str, runtime: RuntimeOptions | None = None) -> OnnxStepper:
+    """The stepper of a bundle in one of its precisions.
+
+    Raises `BundleError` for a precision the bundle has not or a graph that does not fit, `ProviderError` for a provider
+    that is not there.
+    """
+    paths = (bundle.graph_path("encoder", precision), bundle.graph_path("decoder", precision))
+    return open_graphs(bundle.config, *paths, runtime or RuntimeOptions())
+
+
+def open_graphs(config: ModelConfig, encoder: Path, decoder: Path, runtime: RuntimeOptions) -> OnnxStepper:
+    """The stepper of two graph files, outside of any bundle."""
+    return OnnxStepper(
+        config,
+        open_session(encoder, encoder_ports(config), runtime),
+        open_session(decoder, decoder_ports(config), runtime),
+    )
+
+
+class OnnxStepper:
+    """Implements `model.decode.stepper.Stepper`. Not thread-safe: one thread drives it."""
+
+    def __init__(self, config: ModelConfig, encoder: ort.InferenceSession, decoder: ort.InferenceSession) -> None:
+        self._config = config
+        self._encoder = encoder
+        self._decoder = decoder
+        self._pools: dict[int, Pool] = {}
+        self._places: dict[int, tuple[Pool, int]] = {}
+        self._slots: dict[tuple[int, int], int] = {}
+        self._next_slot = itertools.count()
+
+    @property
+    def max_positions(self) -> int:
+        """Longest source and longest target in tokens, BOS and EOS included."""
+        return self._config.max_positions
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids are in [0, vocab_size)."""
+        return self._config.vocab_size
+
+    @property
+    def provider(self) -> Provider:
+        """What runs the decoder, read back from its session."""
+        return provider_of(self._decoder)
+
+    @property
+    def cache_bytes(self) -> int:
+        """Memory of all caches, in bytes."""
+        return sum(pool.nbytes for pool in self._pools.values())
+
+    def start(self, sources: Sequence[Sequence[int]], width: int) -> list[int]:
+        """Encode `sources` together and give each a slot of `width` lanes; see `Stepper.start`."""
+        if width < 1:
+            raise DecodeError(f"a slot must have at least one lane, but {width} were asked for.")
+        if not sources:
+            return []
+        lengths, cross = self.encode(sources)
+        if width not in self._pools:
+            self._pools[width] = Pool(self._config, self._decoder, width)
+        pool = self._pools[width]
+        slots = []
+        for row in pool.add(lengths, cross):
+            slot = next(self._next_slot)
+            self._place(slot, pool, row)
+            slots.append(slot)
+        return slots
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> tuple[NDArray[np.int32], list[NDArray[np.float32]]]:
+        """Lengths (B), and the cross-attention key and value (B, H, S, K) of every decoder layer; S is the longest."""
+        tokens, lengths = self._padded(sources)
+        shape = (len(sources), self._config.heads, tokens.shape[1], self._config.head_size)
+        cross = [zeros(shape, np.float32) for _ in cross_names(self._config)]
+        binding = self._encoder.io_binding()
+        bind_array(binding.bind_input, "tokens", tokens)
+        bind_array(binding.bind_input, "lengths", lengths)
+        for name, array in zip(cross_names(self._config), cross, strict=True):
+            bind_array(binding.bind_output, name, array)
+        options = ort.RunOptions()
+        if tokens.size >= LARGE_ENCODING and self.provider == "cpu":
+            options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+        self._encoder.run_with_iobinding(binding, options)
+        return lengths, cross
+
+    def step(self, slots: Sequence[int], tokens: Tokens, k: int) -> tuple[LogProbs, Tokens]:
+        """Feed one token to each lane; the k best continuations (R, W, k) of each; see `Stepper.step`."""
+        pool, rows = self._rows(slots)
+        tokens = np.asarray(tokens, dtype=np.int64)
+        if tokens.shape != (len(rows), pool.width):
+            raise DecodeError(f"tokens must have shape {(len(rows), pool.width)}, one a lane, but have {tokens.shape}.")
+        if not 1 <= k <= max(self.vocab_size, TOP_K_BLOCK):
+            raise DecodeError(f"k must be in 1..{max(self.vocab_size, TOP_K_BLOCK)}, but is {k}.")
+        if tokens.min() < 0 or tokens.max() >= self.vocab_size:
+            raise DecodeError(f"tokens must be in [0, {self.vocab_size}), but one of them is not.")
+        if pool.positions[rows].max() >= self.max_positions:
+            raise DecodeError(f"a target must end within {self.max_positions} positions, but one is already there.")
+        return pool.step(rows, tokens, k)
+
+    def reorder(self, slots: Sequence[int], parents: Tokens) -> None:
+        """Let lane j of slot r carry on the history of lane `parents[r, j]`; see `Stepper.reorder`."""
+        pool, rows = self._rows(slots)
+        parents = np.asarray(parents, dtype=np.int64)
+        if parents.shape != (len(rows), pool.width) or parents.min() < 0 or parents.max() >= pool.width:
+            raise DecodeError(f"parents must be lanes of shape {(len(rows), pool.width)}, but are {parents.tolist()}.")
+        pool.reorder(rows, parents)
+
+    def finish(self, slots: Sequence[int]) -> None:
+        """Give the slots back; see `Stepper.finish`."""
+        pools: set[Pool] = set()
+        for slot in slots:
+            pool, row = self._place_of(slot)
+            moved = pool.remove(row)
+            del self._places[slot]
+            last = self._slots.pop((pool.width, moved))
+            if last != slot:
+                self._place(last, pool, row)
+            pools.add(pool)
+        for pool in pools:
+            pool.trim()
+
+    def _padded(self, sources: Sequence[Sequence[int]]) -> tuple[Tokens, NDArray[np.int32]]:
+        lengths = np.array([len(source) for source in sources], dtype=np.int32)
+        if lengths.min() < 1 or lengths.max() > self.max_positions:
+            raise DecodeError(
+                f"a source must have 1..{self.max_positions} tokens, but one has "
+                f"{lengths.min() if lengths.min() < 1 else lengths.max()}; split it first."
+            )
+        tokens = np.full((len(sources), lengths.max()), self._config.pad_id, dtype=np.int64)
+        for row, source in enumerate(sources):
+            tokens[row, : len(source)] = source
+        if tokens.min() < 0 or tokens.max() >= self.vocab_size:
+            raise DecodeError(f"source ids must be in [0, {self.vocab_size}), but one of them is not.")
+        return tokens, lengths
+
+    def _rows(self, slots: Sequence[int]) -> tuple[Pool, NDArray[np.int64]]:
+        if not slots:
+            raise DecodeError("a step needs at least one slot, but got none.")
+        places = [self._place_of(slot) for slot in slots]
+        pool = places[0][0]
+        if any(other is not pool for other, _ in places):
+            raise DecodeError("the slots of one step must all have the same number of lanes, but they differ.")
+        rows = np.array([row for _, row in places], dtype=np.int64)
+        if len(set(slots)) != len(slots):
+            raise DecodeError("a step must name a slot once, but one is named twice.")
+        return pool, rows
+
+    def _place(self, slot: int, pool: Pool, row: int) -> None:
+        self._places[slot] = (pool, row)
+        self._slots[pool.width, row] = slot
+
+    def _place_of(self, slot: int) -> tuple[Pool, int]:
+        try:
+            return self._places[slot]
+        except KeyError:
+            raise DecodeError(f"slot {slot} is not in use; it was finished or never started.") from None

@@ -1,0 +1,141 @@
+"""The native API: POST /v1/translate, GET /v1/languages, GET /v1/models."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from service.api.body import json_type, read_json, unless_disconnected
+from service.api.errors import Json, error_object
+from service.api.examples import REQUEST_BODY, RESPONSES
+from service.api.ports import TranslateAnswer, TranslateCommand, Translation, TranslationBackend
+from service.api.schemas import LanguagesResponse, ModelsResponse, TranslateRequest, TranslateResponse, parse_request
+from service.errors import DeadlineExceeded, InvalidRequest, InvalidText, Refusal, TextTooLong, TooManyTexts
+from service.languages import resolve_pair
+from service.settings import Settings
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def native_router(backend: TranslationBackend, settings: Settings) -> APIRouter:
+    """The routes under /v1."""
+    router = APIRouter(prefix="/v1", tags=["translation"])
+
+    @router.post(
+        "/translate",
+        summary="Translate texts",
+        response_model=TranslateResponse,
+        responses=RESPONSES,
+        openapi_extra=REQUEST_BODY,
+    )
+    async def translate(request: Request) -> Json:
+        """Translate one text or many.
+
+        Texts keep their order, their lines and their white space. A text of an array that cannot be translated has an
+        `error` in its slot; the others are not touched by it.
+        """
+        left = settings.request_timeout_s - (time.perf_counter() - request.state.started)
+        try:
+            async with asyncio.timeout(left):
+                return await _translate(request, time.time() + left, backend, settings)
+        except TimeoutError as error:
+            raise DeadlineExceeded from error
+
+    @router.get("/languages", summary="List languages", response_model=LanguagesResponse)
+    async def languages() -> Json:
+        """List the languages that can be translated, and into which."""
+        targets: dict[str, list[str]] = {}
+        for pair in backend.pairs():
+            if pair.target not in targets.setdefault(pair.source, []):
+                targets[pair.source].append(pair.target)
+        return Json({"languages": [{"source": source, "targets": found} for source, found in targets.items()]})
+
+    @router.get("/models", summary="List models", response_model=ModelsResponse)
+    async def models() -> Json:
+        """List the loaded models and how they run."""
+        return Json({"models": [asdict(model) for model in backend.models()]})
+
+    return router
+
+
+async def _translate(request: Request, deadline: float, backend: TranslationBackend, settings: Settings) -> Json:
+    asked = parse_request(await read_json(request, settings.max_body_bytes))
+    pair = resolve_pair(asked.source, asked.target, backend.pairs())
+    texts = _texts(asked, settings)
+    refused = {i: refusal for i, text in enumerate(texts) if (refusal := _unfit(text, i, asked, settings))}
+    if isinstance(asked.text, str) and refused:
+        raise refused[0]
+    command = TranslateCommand(
+        request_id=request.state.request_id,
+        texts=tuple(text for i, text in enumerate(texts) if i not in refused),
+        pair=pair,
+        deadline=deadline,
+        beam_size=asked.beam_size,
+        length_penalty=asked.length_penalty,
+    )
+    answer = await unless_disconnected(request, backend.translate(command))
+    if isinstance(asked.text, str) and isinstance(only := answer.translations[0], Refusal):
+        raise only
+    return Json(_response(command, answer, refused, request.state.started))
+
+
+def _texts(asked: TranslateRequest, settings: Settings) -> list[Any]:
+    texts = asked.text if isinstance(asked.text, list) else [asked.text]
+    if not texts:
+        raise InvalidRequest("text must hold at least one text, but is an empty array.", "text")
+    if len(texts) > settings.max_texts:
+        raise TooManyTexts(f"text must hold at most {settings.max_texts} texts, but holds {len(texts)}.", "text")
+    return texts
+
+
+def _unfit(text: Any, index: int, asked: TranslateRequest, settings: Settings) -> Refusal | None:
+    """Why this text cannot be translated, if so."""
+    field = "text" if isinstance(asked.text, str) else f"text[{index}]"
+    if not isinstance(text, str):
+        return InvalidRequest(f"{field} must be a string, but is {json_type(text)}.", field)
+    if len(text) > settings.max_text_characters:
+        message = f"{field} must have at most {settings.max_text_characters} characters, but has {len(text)}."
+        return TextTooLong(message, field)
+    if found := _SURROGATE.search(text):
+        message = f"{field} must be valid Unicode, but character {found.start()} is a lone surrogate."
+        return InvalidText(message, field)
+    return None
+
+
+def _response(
+    command: TranslateCommand, answer: TranslateAnswer, refused: dict[int, Refusal], started: float
+) -> dict[str, Any]:
+    done: Iterator[Translation | Refusal] = iter(answer.translations)
+    total = len(answer.translations) + len(refused)
+    slots = [refused[i] if i in refused else next(done) for i in range(total)]
+    return {
+        "model": answer.model,
+        "translations": [_slot(slot, index, command) for index, slot in enumerate(slots)],
+        "usage": {
+            "characters": sum(map(len, command.texts)),
+            "source_tokens": answer.source_tokens,
+            "target_tokens": answer.target_tokens,
+        },
+        "timing_ms": {
+            "queue": round(answer.queue_seconds * 1000, 3),
+            "inference": round(answer.inference_seconds * 1000, 3),
+            "total": round((time.perf_counter() - started) * 1000, 3),
+        },
+    }
+
+
+def _slot(slot: Translation | Refusal, index: int, command: TranslateCommand) -> dict[str, Any]:
+    if isinstance(slot, Refusal):
+        return {"error": {**error_object(slot), "field": slot.field or f"text[{index}]"}}
+    return {
+        "text": slot.text,
+        "source": command.pair.source,
+        "target": command.pair.target,
+        "truncated": slot.truncated,
+    }

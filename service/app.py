@@ -1,0 +1,166 @@
+"""The composition root: settings in, a Ray Serve application out; and a whole service on one machine.
+
+Ray is imported inside the functions: it reads its environment when it is imported, and `serve` prepares that first.
+"""
+
+# No `from __future__ import annotations` here: Serve reads the annotation of `build` to turn a YAML file's `args` into
+# settings, and does not understand one that is text.
+
+import json
+import signal
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from model.bundle import Bundle, Manifest
+from service.errors import ServiceError, SettingsError
+from service.local import claimed_port, interruptible, local_ray, prepare
+from service.logs import configure
+from service.settings import Settings
+
+if TYPE_CHECKING:
+    from ray.serve import Application
+
+APPLICATION = "dragoman"
+_START_SECONDS = 120.0
+_EXAMPLE = "The file could not be opened."
+
+
+class StartError(ServiceError):
+    """The service did not become ready."""
+
+
+def build(settings: Settings) -> "Application":
+    """The ingress in front of one engine deployment for each bundle. It starts nothing.
+
+    It is also what a Serve configuration names as `import_path`, with the settings as `args`. Raises `BundleError` when
+    a bundle cannot be read, and `SettingsError` when two bundles have the same name.
+    """
+    from ray import serve as ray_serve  # noqa: PLC0415
+
+    from service.ingress.deployment import Ingress  # noqa: PLC0415
+    from service.translator import Translator  # noqa: PLC0415
+
+    names = [manifest.name for manifest in _manifests(settings)]
+    if len(set(names)) < len(names):
+        raise SettingsError(f"bundles must have different names, but are called {', '.join(names)}.")
+    engine, ingress = _engine_options(settings), _ingress_options(settings)
+    translators = [
+        ray_serve.deployment(name=f"translator-{name}", **engine)(Translator).bind(path, settings)
+        for name, path in zip(names, settings.bundles, strict=True)
+    ]
+    api = ray_serve.ingress()(Ingress)
+    return ray_serve.deployment(name="ingress", **ingress)(api).bind(settings, *translators)
+
+
+def _manifests(settings: Settings) -> list[Manifest]:
+    # The replicas verify the files; here only the names are needed.
+    return [Bundle.open(path, verify=False).manifest for path in settings.bundles]
+
+
+def _engine_options(settings: Settings) -> dict[str, Any]:
+    from ray.serve.config import AutoscalingConfig, BackpressureConfig  # noqa: PLC0415
+
+    return {
+        # The engine's own queue must answer first: at its limit the router would wait, and the network with it.
+        "max_ongoing_requests": max(settings.max_ongoing, 8 * settings.max_slots),
+        "max_queued_requests": settings.max_ongoing,
+        "backpressure_config": BackpressureConfig(status_code=429, retry_after_s=settings.retry_after_s),
+        "autoscaling_config": AutoscalingConfig(
+            min_replicas=settings.min_replicas,
+            max_replicas=settings.max_replicas,
+            initial_replicas=max(1, settings.min_replicas),
+            target_ongoing_requests=settings.target_ongoing,
+            metrics_interval_s=settings.metrics_interval_s,
+            look_back_period_s=2 * settings.metrics_interval_s,
+            upscale_delay_s=settings.upscale_delay_s,
+            downscale_delay_s=settings.downscale_delay_s,
+        ),
+        "ray_actor_options": {"num_cpus": settings.engine_cpus, "num_gpus": settings.engine_gpus},
+        **_replica_options(settings),
+    }
+
+
+def _ingress_options(settings: Settings) -> dict[str, Any]:
+    return {
+        "num_replicas": settings.ingress_replicas,
+        "max_ongoing_requests": settings.ingress_max_ongoing,
+        "ray_actor_options": {"num_cpus": 0 if settings.profile == "laptop" else 1},
+        **_replica_options(settings),
+    }
+
+
+def _replica_options(settings: Settings) -> dict[str, Any]:
+    from ray.serve.schema import LoggingConfig  # noqa: PLC0415
+
+    return {
+        "health_check_period_s": settings.health_period_s,
+        "health_check_timeout_s": settings.health_timeout_s,
+        "graceful_shutdown_timeout_s": settings.graceful_shutdown_s,
+        "graceful_shutdown_wait_loop_s": 0.1,
+        "max_constructor_retry_count": 3,
+        # Our own lines say who asked for what, with the request's id.
+        "logging_config": LoggingConfig(enable_access_log=False, encoding="JSON", log_level="WARNING"),
+    }
+
+
+def serve(settings: Settings, announce: Callable[[str], object] = sys.stdout.write) -> None:
+    """Serve on this machine until SIGINT or SIGTERM, then end everything that was started.
+
+    `announce` is told the address once a translation has worked. Raises `SettingsError` before anything is started when
+    the port is taken, `BundleError` when a bundle cannot be read, and `StartError` when the service does not come up.
+    """
+    configure(settings.log_level)
+    _manifests(settings)
+    prepare()
+    with claimed_port(settings.host, settings.port) as port, suppress(KeyboardInterrupt), interruptible():
+        settings = settings.model_copy(update={"port": port})
+        with local_ray(settings):
+            _deploy(settings)
+            announce(_greeting(settings))
+            sys.stdout.flush()
+            while True:
+                signal.pause()
+
+
+def _deploy(settings: Settings) -> None:
+    from ray import serve as ray_serve  # noqa: PLC0415
+
+    try:
+        ray_serve.run(build(settings), name=APPLICATION, route_prefix="/")
+    except RuntimeError as error:
+        raise StartError(f"the service must start, but a replica of it does not: {error}") from error
+    deadline = time.monotonic() + _START_SECONDS
+    while (reason := _not_ready(settings)) is not None:
+        if time.monotonic() > deadline:
+            raise StartError(f"a translation must work within {_START_SECONDS:.0f} s, but: {reason}.")
+        time.sleep(0.1)
+
+
+def _not_ready(settings: Settings) -> str | None:
+    try:
+        with urllib.request.urlopen(f"{_url(settings)}/readyz", timeout=settings.ready_timeout_s + 1.0):
+            return None
+    except urllib.error.HTTPError as error:
+        return f"/readyz answers {error.code}"
+    except OSError as error:
+        return f"/readyz does not answer ({error})"
+
+
+def _url(settings: Settings) -> str:
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.host, settings.host)
+    return f"http://{host}:{settings.port}"
+
+
+def _greeting(settings: Settings) -> str:
+    manifest = _manifests(settings)[0]
+    source, target = manifest.source_languages[0], manifest.target_languages[0]
+    body = json.dumps({"text": _EXAMPLE, "source": source, "target": target})
+    return (
+        f"\nDragoman is ready on {_url(settings)}   (documentation: {_url(settings)}/docs; Ctrl-C ends it)\n\n"
+        f"  curl -H 'Content-Type: application/json' {_url(settings)}/v1/translate \\\n    -d '{body}'\n\n"
+    )

@@ -1,0 +1,85 @@
+"""From a bundle and the settings to a running engine."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from model.bundle import Bundle
+from model.decode.admission import BatcherLimits
+from model.decode.batcher import Batcher, decode_all
+from model.decode.options import DecodeOptions, SpecialIds
+from model.errors import BundleError
+from model.runtime.sessions import RuntimeOptions
+from model.runtime.stepper import OnnxStepper, open_stepper
+from service.engine.cpus import usable_cpus
+from service.engine.engine import Engine, EngineOptions
+from service.engine.loop import LoopOptions
+from service.metrics.families import EngineMetrics, ModelLabels, Registry
+from service.settings import Settings
+
+_log = logging.getLogger("dragoman.engine")
+
+
+def choose_precision(bundle: Bundle, settings: Settings) -> str:
+    """The precision to run: the one asked for, or the fastest of the bundle that the provider is made for."""
+    if settings.precision != "auto":
+        return settings.precision
+    wanted = ("f16", "f32") if settings.provider == "cuda" else ("int8", "f32")
+    for precision in wanted:
+        if precision in bundle.manifest.precisions:
+            return precision
+    there = ", ".join(bundle.manifest.precisions)
+    raise BundleError(f"{bundle.path} must hold one of {', '.join(wanted)} for {settings.provider}, but holds {there}.")
+
+
+def threads_for(settings: Settings) -> int:
+    """Threads of one replica: as set, or its share of the machine (laptop) or of what Ray reserves for it (cluster)."""
+    if settings.threads:
+        return settings.threads
+    if settings.profile == "cluster":
+        return max(1, min(usable_cpus(), round(settings.engine_cpus)))
+    return max(1, usable_cpus() // (settings.max_replicas * len(settings.bundles)))
+
+
+def open_engine(bundle: Bundle, settings: Settings, registry: Registry) -> tuple[Engine, ModelLabels]:
+    """Load `bundle`, translate something to prove that it works, and start an engine on it.
+
+    Raises `BundleError` or `ProviderError` when it cannot be loaded, and `DecodeError` when it does not translate.
+    """
+    began = time.monotonic()
+    precision = choose_precision(bundle, settings)
+    threads = threads_for(settings)
+    stepper = open_stepper(bundle, precision, RuntimeOptions(provider=settings.provider, threads=threads))
+    _warm_up(bundle, stepper)
+    labels = ModelLabels(
+        model=bundle.manifest.name, version=bundle.manifest.version, precision=precision, provider=stepper.provider
+    )
+    metrics = EngineMetrics(registry, labels)
+    special = SpecialIds(bos_id=bundle.config.bos_id, eos_id=bundle.config.eos_id)
+    limits = BatcherLimits(max_slots=settings.max_slots, max_batch_tokens=settings.max_batch_tokens)
+    loop = LoopOptions(stall_seconds=settings.engine_stall_s, batch_wait_seconds=settings.batch_wait_s)
+    options = EngineOptions(max_queued_tokens=settings.max_queued_tokens, loop=loop)
+    engine = Engine(Batcher(stepper, limits, special=special), metrics, options)
+    seconds = time.monotonic() - began
+    metrics.loaded(seconds)
+    fields = {
+        "model": labels.model,
+        "version": labels.version,
+        "precision": precision,
+        "provider": labels.provider,
+        "threads": threads,
+        "cpus": usable_cpus(),
+        "seconds": round(seconds, 3),
+    }
+    _log.info("model loaded", extra={"fields": fields})
+    return engine, labels
+
+
+def _warm_up(bundle: Bundle, stepper: OnnxStepper) -> None:
+    """The first translation pays for what is set up lazily, and finds a model that cannot translate."""
+    probe = bundle.tokenizer().encode("Test.")
+    for beam_size in {1, bundle.manifest.decoding.beam_size}:
+        (finished,) = decode_all(stepper, [probe], DecodeOptions(beam_size=beam_size, max_length=8))
+        if finished.error is not None:
+            raise finished.error

@@ -1,0 +1,184 @@
+"""What the API asks for, done with text pipelines and engines. No Ray and no HTTP here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ParamSpec, Protocol, TypeVar
+
+from model.decode.options import DecodeOptions
+from model.errors import DecodeError
+from service.api.ports import ModelInfo, ReadyReport, TranslateAnswer, TranslateCommand, Translation
+from service.errors import Cancelled, InternalFault, InvalidRequest, Refusal, UnsupportedPair
+from service.ingress.readiness import Readiness
+from service.jobs import Job, Result
+from service.languages import Pair
+from service.metrics.families import RequestMetrics, Volume
+from service.text.pipeline import Pipeline
+
+_LARGE = 5_000
+"""Characters from which on text work goes to a thread, so that other requests need not wait for it."""
+_PROBE_LENGTH = 8
+
+_log = logging.getLogger("dragoman.ingress")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Engines(Protocol):
+    """What `EngineCalls` does."""
+
+    async def translate(self, job: Job) -> Result:
+        """The result of a job, or a `Refusal`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel:
+    """One bundle as the ingress sees it."""
+
+    info: ModelInfo
+    defaults: DecodeOptions
+    pipelines: Mapping[Pair, Pipeline]
+    engines: Engines
+    probe: tuple[int, ...]
+    """Source ids of something short."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendOptions:
+    """Times in seconds."""
+
+    ready_timeout: float = 5.0
+    ready_fresh: float = 1.0
+
+
+class Backend:
+    """Implements `service.api.ports.TranslationBackend` over any number of served models."""
+
+    def __init__(
+        self,
+        models: Sequence[ServedModel],
+        metrics: RequestMetrics,
+        scrape: Callable[[], Awaitable[str]],
+        options: BackendOptions | None = None,
+    ) -> None:
+        """Serve `models`; of two that share a pair the first one answers. `scrape` renders the metrics."""
+        self._models = {model.info.name: model for model in models}
+        self._infos = {model.info.name: model.info for model in models}
+        self._by_pair: dict[Pair, ServedModel] = {}
+        self._metrics = metrics
+        self._scrape = scrape
+        self._options = options or BackendOptions()
+        self._readiness = {
+            name: Readiness(lambda model=model: self._probe(model), self._options.ready_fresh)  # type: ignore[misc]
+            for name, model in self._models.items()
+        }
+        for model in models:
+            for pair in model.info.pairs:
+                self._by_pair.setdefault(pair, model)
+                metrics.declare(model.info.name, pair)
+
+    def introduce(self, name: str, precision: str, provider: str) -> None:
+        """An engine of the model `name` has said what it really runs."""
+        self._infos[name] = replace(self._infos[name], precision=precision, provider=provider)
+
+    def pairs(self) -> Sequence[Pair]:
+        """The supported pairs, in the order of the bundles."""
+        return tuple(self._by_pair)
+
+    def models(self) -> Sequence[ModelInfo]:
+        """The served bundles."""
+        return tuple(self._infos.values())
+
+    async def translate(self, command: TranslateCommand) -> TranslateAnswer:
+        """Translate, or raise a `Refusal`; cancelling it cancels the engine's work."""
+        model = self._by_pair.get(command.pair)
+        if model is None:
+            raise UnsupportedPair()
+        name = model.info.name
+        try:
+            return await self._translate(model, command)
+        except Refusal as refusal:
+            self._metrics.refused(name, refusal.code)
+            raise
+        except asyncio.CancelledError:
+            self._metrics.refused(name, Cancelled.code)
+            raise
+        except Exception:
+            self._metrics.refused(name, InternalFault.code)
+            raise
+
+    async def ready(self) -> ReadyReport:
+        """Whether each model has just translated something. Never raises."""
+        names = list(self._readiness)
+        reasons = await asyncio.gather(*(self._readiness[name].ask() for name in names))
+        return ReadyReport(dict(zip(names, reasons, strict=True)))
+
+    async def render_metrics(self) -> str:
+        """The exposition over all replicas. Raises `NotReady` when they cannot be counted: half a sum would mislead."""
+        return await self._scrape()
+
+    async def _translate(self, model: ServedModel, command: TranslateCommand) -> TranslateAnswer:
+        name, pipeline = model.info.name, model.pipelines[command.pair]
+        characters = sum(map(len, command.texts))
+        began = time.perf_counter()
+        prepared = await _text_work(characters, pipeline.prepare, command.texts)
+        self._metrics.tokenized(name, time.perf_counter() - began)
+        job = Job(command.request_id, prepared.segments, _options(model.defaults, command), command.deadline)
+        # What holds no language needs no engine.
+        result = await model.engines.translate(job) if job.segments else Result((), 0.0, 0.0)
+        if any(segment.refusal is None for segment in result.segments):
+            self._readiness[name].worked()
+        restored = await _text_work(characters, pipeline.restore, prepared, result.segments)
+        volume = Volume(
+            texts=len(command.texts),
+            source_characters=characters,
+            segments=len(job.segments),
+            source_tokens=prepared.source_tokens,
+            target_tokens=sum(text.target_tokens for text in restored),
+        )
+        self._metrics.answered(name, command.pair, volume)
+        return TranslateAnswer(
+            model=name,
+            translations=tuple(text.refusal or Translation(text.text, text.truncated) for text in restored),
+            source_tokens=volume.source_tokens,
+            target_tokens=volume.target_tokens,
+            queue_seconds=result.queue_seconds,
+            inference_seconds=result.inference_seconds,
+        )
+
+    async def _probe(self, model: ServedModel) -> str | None:
+        """Translate something short on the way that every request takes; None if that worked."""
+        deadline = time.time() + self._options.ready_timeout
+        job = Job("ready", (model.probe,), DecodeOptions(beam_size=1, max_length=_PROBE_LENGTH), deadline)
+        try:
+            (segment,) = (await model.engines.translate(job)).segments
+        except Refusal as refusal:
+            return refusal.code
+        except Exception as error:  # noqa: BLE001  a probe never raises; the log has the rest
+            _log.exception("readiness probe failed", extra={"fields": {"model": model.info.name}})
+            return type(error).__name__
+        if segment.refusal is not None:
+            return segment.refusal
+        return None if segment.ids else "the translation is empty"
+
+
+def _options(defaults: DecodeOptions, command: TranslateCommand) -> DecodeOptions:
+    try:
+        return DecodeOptions(
+            beam_size=defaults.beam_size if command.beam_size is None else command.beam_size,
+            length_penalty=defaults.length_penalty if command.length_penalty is None else command.length_penalty,
+        )
+    except DecodeError as error:
+        raise InvalidRequest(f"The decoding options must be in range, but {error}") from error
+
+
+async def _text_work(characters: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call `function` here if its texts are short, else in a thread."""
+    if characters < _LARGE:
+        return function(*args, **kwargs)
+    return await asyncio.to_thread(function, *args, **kwargs)

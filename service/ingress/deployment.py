@@ -1,0 +1,105 @@
+"""The ingress deployment: a thin shim between Ray Serve and the API. `service.app` makes a deployment of it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from typing import Any
+
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
+
+from model.bundle import Bundle
+from model.decode.options import DecodeOptions
+from service.api.application import build_api
+from service.api.ports import ModelInfo
+from service.errors import NotReady
+from service.ingress.backend import Backend, BackendOptions, ServedModel
+from service.ingress.calls import EngineCalls, RetryOptions
+from service.languages import Pair
+from service.logs import configure
+from service.metrics.families import HttpMetrics, RequestMetrics
+from service.replica import MetricsSource
+from service.settings import Settings
+from service.text.pipeline import Pipeline
+
+UNKNOWN = "unknown"
+"""Precision and provider of a model until one of its engines has said what really runs."""
+
+_log = logging.getLogger("dragoman.ingress")
+
+
+class Ingress:
+    """One replica that takes HTTP, does the text work, and asks the engines."""
+
+    def __init__(self, settings: Settings, *translators: Any) -> None:
+        """`translators` are the handles of the engine deployments, in the order of `settings.bundles`."""
+        configure(settings.log_level)
+        self._settings = settings
+        self._source = MetricsSource("ingress")
+        metrics = RequestMetrics(self._source.registry)
+        models = [
+            serve_model(Bundle.open(path), settings, handle, metrics)
+            for path, handle in zip(settings.bundles, translators, strict=True)
+        ]
+        options = BackendOptions(ready_timeout=settings.ready_timeout_s)
+        self._backend = Backend(models, metrics, self._scrape, options)
+        self._translators = translators
+        self._introduction: asyncio.Task[None] | None = None
+
+    def __serve_build_asgi_app__(self) -> Any:
+        """Called by Serve after the constructor, in the event loop."""
+        self._source.start()
+        self._introduction = asyncio.get_running_loop().create_task(self._introduce())
+        return build_api(self._backend, self._settings, HttpMetrics(self._source.registry), proxied=True)
+
+    async def _scrape(self) -> str:
+        try:
+            return await self._source.scrape()
+        except (RayError, TimeoutError) as error:
+            raise NotReady("The metrics of all replicas cannot be added up now; try again in a moment.") from error
+
+    async def _introduce(self) -> None:
+        """Ask every engine once what it really runs, however long it takes to start."""
+        for translator in self._translators:
+            while True:
+                try:
+                    labels = await translator.describe.remote()
+                except (RayError, RayServeException):
+                    await asyncio.sleep(1.0)
+                    continue
+                self._backend.introduce(labels.model, labels.precision, labels.provider)
+                break
+
+    async def __del__(self) -> None:
+        """Leave the last counts with the hub; Serve calls this when the replica stops."""
+        if self._introduction is not None:
+            self._introduction.cancel()
+        await self._source.close()
+
+
+def serve_model(bundle: Bundle, settings: Settings, handle: Any, metrics: RequestMetrics) -> ServedModel:
+    """What the ingress must know of a bundle to serve it."""
+    manifest, tokenizer = bundle.manifest, bundle.tokenizer()
+    pairs = itertools.product(manifest.source_languages, manifest.target_languages)
+    defaults = DecodeOptions(beam_size=manifest.decoding.beam_size, length_penalty=manifest.decoding.length_penalty)
+    info = ModelInfo(
+        name=manifest.name,
+        version=manifest.version,
+        pairs=tuple(Pair(source, target) for source, target in pairs if source != target),
+        precision=UNKNOWN,
+        provider=UNKNOWN,
+        defaults={"beam_size": defaults.beam_size, "length_penalty": defaults.length_penalty},
+    )
+    return ServedModel(
+        info=info,
+        defaults=defaults,
+        pipelines={
+            pair: Pipeline(tokenizer, settings.max_source_tokens, pair.source, pair.target) for pair in info.pairs
+        },
+        engines=EngineCalls(
+            handle, RetryOptions(attempts=1 + settings.engine_retries), lambda: metrics.retried(manifest.name)
+        ),
+        probe=tuple(tokenizer.encode("Test.")),
+    )

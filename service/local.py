@@ -1,0 +1,150 @@
+"""A Ray of our own on this machine, for as long as a block runs: light, on loopback, and gone afterwards.
+
+Ray is imported inside the functions: it reads its environment when it is imported, and `prepare` sets that first.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import math
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from types import FrameType
+from typing import Any, NoReturn
+
+from service.engine.cpus import usable_cpus
+from service.errors import SettingsError
+from service.settings import Settings
+
+ENVIRONMENT: Mapping[str, str] = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # nothing leaves the machine
+    "RAY_AUTH_MODE": "token",  # Ray's own ports listen on every interface
+    # One hop less in each request: half the overhead of the defaults.
+    "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",
+    "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
+    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
+    # Find a dead proxy soon, end soon.
+    "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "2",
+    "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "2",
+    "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0",
+}
+"""What Ray must find in the environment here. A cluster's variables stand in its own deployment files."""
+
+_OBJECT_STORE_BYTES = 80 * 2**20  # about the least that Ray takes; jobs are small and never go there
+_OUTER_SECONDS = 5.0
+
+
+def prepare() -> None:
+    """Set what Ray reads when it is imported; what the operator has set stays."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+
+
+@contextmanager
+def claimed_port(host: str, port: int) -> Iterator[int]:
+    """A port of `host` that is ours while the block runs: `port` itself, or a free one if it is 0.
+
+    Raises `SettingsError` when it is taken. Serve opens its port in a way that lets two services share it in silence,
+    so this must be asked before; the claim itself is of the kind that Serve can open beside, and nobody else.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe, socket.socket(family) as claim:
+        # Taken is where somebody listens; connections of an earlier service that still fade away do not count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        claim.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        try:
+            probe.bind((host, port))
+            port = int(probe.getsockname()[1])
+            probe.close()
+            claim.bind((host, port))
+        except OSError as error:
+            raise SettingsError(
+                f"port {port} on {host} must be free, but cannot be taken ({error.strerror}); "
+                "end what uses it, or choose another with --port."
+            ) from error
+        yield port
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGINT and SIGTERM raise `KeyboardInterrupt` in the block."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    _on_signals(_interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _on_signals(handler: Any) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handler)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def local_ray(settings: Settings) -> Iterator[None]:
+    """Ray and Serve, listening where `settings` say; both are ended, whatever happens in the block."""
+    import ray  # noqa: PLC0415
+    from ray import serve  # noqa: PLC0415
+    from ray.serve.schema import LoggingConfig  # noqa: PLC0415
+
+    engine_cpus = settings.engine_cpus * settings.max_replicas * len(settings.bundles)
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    try:
+        ray.init(
+            address="local",
+            # A count for placing replicas, not a promise: all of them must find a place, however small the machine.
+            num_cpus=max(usable_cpus(), math.ceil(engine_cpus)),
+            num_gpus=None if settings.provider == "cuda" else 0,
+            object_store_memory=_OBJECT_STORE_BYTES,
+            include_dashboard=False,
+            logging_level=logging.ERROR,
+            namespace="serve",
+        )
+        _on_signals(_interrupt)  # Ray has set its own
+        _forward_logs()
+        serve.start(
+            proxy_location="HeadOnly",
+            http_options={
+                "host": settings.host,
+                "port": settings.port,
+                # Our own deadline answers first, and in JSON.
+                "request_timeout_s": settings.request_timeout_s + _OUTER_SECONDS,
+            },
+            logging_config=LoggingConfig(encoding="JSON", log_level="WARNING", enable_access_log=False),
+        )
+        yield
+    finally:
+        _on_signals(signal.SIG_IGN)  # a second Ctrl-C must not leave half of it running
+        with redirect_stdout(io.StringIO()):  # Ray remarks on what it ends by force
+            serve.shutdown()  # type: ignore[no-untyped-call]
+            ray.shutdown()
+
+
+def _forward_logs() -> None:
+    """Write the replicas' log lines to our standard error as they are, without the prefixes that Ray adds."""
+    from ray._private.ray_logging import global_worker_stdstream_dispatcher as dispatcher  # noqa: PLC0415
+
+    dispatcher.remove_handler("ray_print_logs")
+    dispatcher.add_handler("dragoman", _write_lines)
+
+
+def _write_lines(batch: Mapping[str, Any]) -> None:
+    if not str(batch.get("actor_name")).startswith("ServeReplica"):
+        return  # Ray's own lines stay in its files
+    for line in batch["lines"]:
+        # Native code does not speak JSON when it fails.
+        shown = line if line.startswith("{") else json.dumps({"logger": "ray", "message": line})
+        sys.stderr.write(shown + "\n")
+    sys.stderr.flush()

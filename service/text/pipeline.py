@@ -1,0 +1,133 @@
+"""From texts to segments in ids, and from translated ids back to texts with everything else in its place.
+
+White space *inside* a sentence is normalised, always: every run of it reaches the model as one space. White space
+around sentences, and all that `service.text.segments` keeps, comes back byte for byte. A model has no say in either:
+line ends, control characters and outer white space that it makes up are taken out of its sentences.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from service.errors import Refusal, refusal_of
+from service.jobs import SegmentResult
+from service.text.segments import CONTROLS, SEAM, Piece, refine, split
+
+WITHOUT_SPACES = frozenset({"bo", "ja", "km", "lo", "my", "th", "zh"})
+"""Languages that put no space between sentences."""
+
+
+_CONTROLS = re.compile(f"[{CONTROLS}]+")
+_DAMAGE = re.compile("\ufffd+")
+
+
+class TextCodec(Protocol):
+    """The tokenizer, as far as the pipeline needs it."""
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of `text`, EOS last."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of `ids`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Texts, taken apart."""
+
+    segments: tuple[tuple[int, ...], ...]
+    """Source ids of each different segment, EOS included: what the engine gets. Equal segments are sent once."""
+    layouts: tuple[tuple[str | int, ...], ...]
+    """For each text, its parts in order: a string that is kept, or the index of a segment."""
+    sources: tuple[str, ...]
+    """The text of each segment."""
+
+    @property
+    def source_tokens(self) -> int:
+        """Tokens of all texts, those of equal segments counted each time."""
+        return sum(len(self.segments[part]) for layout in self.layouts for part in layout if isinstance(part, int))
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """One text, put together again."""
+
+    text: str
+    """Empty if refused."""
+    truncated: bool
+    """True if the length limit ended a segment of it."""
+    target_tokens: int
+    refusal: Refusal | None = None
+    """Why there is no text: a segment of it was refused."""
+
+
+@dataclass(slots=True)
+class _Collector:
+    """Numbers sentences, equal ones alike."""
+
+    indices: dict[str, int] = field(default_factory=dict)
+
+    def index(self, sentence: str) -> int:
+        return self.indices.setdefault(" ".join(sentence.split()), len(self.indices))
+
+
+class Pipeline:
+    """The text side of one direction of translation. Safe to share between threads."""
+
+    def __init__(self, tokenizer: TextCodec, max_source_tokens: int, source: str, target: str) -> None:
+        """From language `source` into `target`, in segments of at most `max_source_tokens` ids, EOS included."""
+        self._tokenizer = tokenizer
+        self._limit = max_source_tokens
+        self._source = source.partition("-")[0]
+        self._seam = "" if target.partition("-")[0] in WITHOUT_SPACES else " "
+
+    def prepare(self, texts: Iterable[str]) -> Prepared:
+        """Take `texts` apart. The inverse of `restore`, with a model's work between them."""
+        collector = _Collector()
+        layouts = tuple(self._layout(text, collector) for text in texts)
+        sources = tuple(collector.indices)
+        return Prepared(tuple(tuple(self._tokenizer.encode(source)) for source in sources), layouts, sources)
+
+    def restore(self, prepared: Prepared, results: Sequence[SegmentResult]) -> list[Restored]:
+        """Put the texts together again from `results`, which follow `prepared.segments`."""
+        decoded = [_clean(self._tokenizer.decode(result.ids)) for result in results]
+        # An empty translation would drop the sentence in silence; its source stands in.
+        texts = [text or source for text, source in zip(decoded, prepared.sources, strict=True)]
+        return [self._restored(layout, results, texts) for layout in prepared.layouts]
+
+    def _layout(self, text: str, collector: _Collector) -> tuple[str | int, ...]:
+        pieces = [part for piece in split(text, self._source) for part in refine(piece, self._cost, self._limit)]
+        return tuple(
+            collector.index(piece.text) if piece.translate else self._kept(pieces, position)
+            for position, piece in enumerate(pieces)
+        )
+
+    def _kept(self, pieces: list[Piece], position: int) -> str:
+        if pieces[position] != SEAM:
+            return pieces[position].text
+        neighbours = pieces[position - 1 : position + 2 : 2]
+        return self._seam if all(piece.translate for piece in neighbours) else ""
+
+    def _cost(self, sentence: str) -> int:
+        return len(self._tokenizer.encode(" ".join(sentence.split())))
+
+    def _restored(self, layout: tuple[str | int, ...], results: Sequence[SegmentResult], texts: list[str]) -> Restored:
+        used = [results[part] for part in layout if isinstance(part, int)]
+        for result in used:
+            if result.refusal is not None:
+                return Restored("", False, 0, refusal_of(result.refusal))
+        return Restored(
+            "".join(part if isinstance(part, str) else texts[part] for part in layout),
+            any(result.truncated for result in used),
+            sum(len(result.ids) for result in used),
+        )
+
+
+def _clean(sentence: str) -> str:
+    """A model's sentence without what it has no say in, and with one sign for each run of damaged bytes."""
+    return _DAMAGE.sub("\ufffd", _CONTROLS.sub(" ", sentence)).strip()

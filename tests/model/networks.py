@@ -1,0 +1,127 @@
+"""Tiny random networks with something to say, their graphs, and a tokenizer for bundles."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import numpy as np
+import sentencepiece as spm
+import torch
+
+from model.config import ModelConfig
+from model.export.exporter import ExportRecord, export_graphs
+from model.nn.transformer import Transformer
+from model.runtime.sessions import RuntimeOptions
+from model.runtime.stepper import OnnxStepper, open_graphs
+
+TEXTS = (
+    "Yes.",
+    "The river rose again during the night, … and … nobody had closed the lower gate.",
+    "Twelve.",
+    "Thanks.",
+    "The board will publish its view on the tariff before the end of the third quarter.",
+    "zhe ge dongxi bu hao",
+    "Good evening to all of you.",
+    "Hand me the small spanner.",
+    "Seven boats left at dawn.",
+    "Please sign here and keep the blue copy.",
+    "Using a small radio and paper maps, the rangers marked every spring in the valley.",
+    "It cost 40 crowns.",
+    "Keep to the marked path.",
+    "The cat slept on the warm stove.",
+    "Tickets are sold at the gate.",
+    "He lost his left glove.",
+)
+
+VARIANTS = {
+    "tied": {},
+    "post": {"norm_order": "post", "positions": "halves", "tie_embeddings": False},
+    "odd": {"tie_embeddings": False, "activation": "gelu", "heads": 2, "vocab_size": 300, "decoder_layers": 1},
+}
+"""Overrides of `tiny_config` that between them take every choice of a configuration, and an odd vocabulary."""
+
+
+def tiny_config(**overrides: object) -> ModelConfig:
+    return ModelConfig.from_dict(
+        {
+            "vocab_size": 384,
+            "d_model": 32,
+            "heads": 4,
+            "d_ff": 64,
+            "encoder_layers": 2,
+            "decoder_layers": 2,
+            "norm_order": "pre",
+            "max_positions": 224,
+            **overrides,
+        }
+    )
+
+
+def lively_network(config: ModelConfig, seed: int = 0) -> Transformer:
+    """Random, but far from the near-uniform outputs of a fresh initialisation: sub-layers outweigh the residual (or a
+    tied network would repeat its last token), biases and norms are not trivial, and EOS is likely enough to occur."""
+    generator = torch.Generator().manual_seed(seed)
+    network = Transformer(config)
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            if parameter.dim() == 1:
+                parameter.add_(0.2 * noise)
+            else:
+                spread = 1.0 if "embedding" in name or "projection" in name else 2.5
+                parameter.copy_(spread * noise * parameter.shape[1] ** -0.5)
+        network.output_weight[config.eos_id].mul_(1.6)
+    return network.eval()
+
+
+def random_sources(config: ModelConfig, lengths: tuple[int, ...], seed: int = 0) -> list[list[int]]:
+    """Ids of the given lengths, EOS included."""
+    rng = np.random.default_rng(seed)
+    return [[*map(int, rng.integers(4, config.vocab_size, length - 1)), config.eos_id] for length in lengths]
+
+
+@dataclass(frozen=True)
+class Exported:
+    config: ModelConfig
+    network: Transformer
+    pairs: list[tuple[list[int], list[int]]]
+    record: ExportRecord
+
+    def stepper(self, precision: str = "f32") -> OnnxStepper:
+        paths = (self.record.graph_path(role, precision) for role in ("encoder", "decoder"))
+        return open_graphs(self.config, *paths, RuntimeOptions())
+
+
+@cache
+def exported(variant: str = "odd") -> Exported:
+    """One network of a variant and its graphs; made once for the whole run of the tests."""
+    config = tiny_config(**VARIANTS[variant])
+    network = lively_network(config)
+    sources = random_sources(config, (4, 1, 11, 25, 7, 16))
+    pairs = [(source, [*source[-2::-1], config.eos_id]) for source in sources]
+    folder = Path(mkdtemp())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    record = export_graphs(config, network.state_dict(), folder, ["f32", "int8"], pairs)
+    return Exported(config, network, pairs, record)
+
+
+def train_tokenizer(folder: Path, vocab_size: int = 384) -> Path:
+    """A SentencePiece model with the house's special ids and exactly `vocab_size` ids."""
+    spm.SentencePieceTrainer.Train(
+        sentence_iterator=iter(TEXTS),
+        model_prefix=str(folder / "tokenizer"),
+        vocab_size=vocab_size,
+        model_type="bpe",
+        byte_fallback=True,
+        pad_id=0,
+        bos_id=1,
+        eos_id=2,
+        unk_id=3,
+        minloglevel=2,
+    )
+    return folder / "tokenizer.model"

@@ -1,0 +1,162 @@
+"""`dragoman serve` on a real Ray, from its start to its end, as an operator and a caller see it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.system.endless_bundle import NAME, endless_bundle
+from tests.system.running_service import RunningService, alive, say, start
+
+pytestmark = pytest.mark.slow
+
+TEXT = "The file could not be opened."
+
+
+@pytest.fixture(scope="module")
+def service():
+    """One engine replica with one slot and a short queue."""
+    running = RunningService(
+        bundles=endless_bundle(), max_slots=1, max_source_tokens=32, max_batch_tokens=32, max_queued_tokens=256
+    )
+    yield running
+    running.kill()
+
+
+def test_it_says_where_it_is_once_a_translation_works(service):
+    say(f"ready after {service.start_seconds:.1f} s")
+    assert service.url in service.output
+    command = service.output[service.output.index("curl") :]
+    reply = subprocess.run(command, shell=True, capture_output=True, check=True)
+    assert json.loads(reply.stdout)["translations"][0]["text"]
+
+
+def test_a_request_comes_back_whole_and_in_order(service):
+    texts = [f"Line {n}.\n\n  And {n} more lines. \n" for n in range(20)]
+    answer = service.translate(texts)
+    assert answer.status == 200
+    assert [service.translate(text).texts[0] for text in texts] == answer.texts
+    assert all(text.count("\n") == 3 and text.endswith(" \n") for text in answer.texts)
+
+
+def test_the_model_says_what_really_runs(service):
+    (model,) = service.call("/v1/models").body["models"]
+    assert (model["name"], model["provider"]) == (NAME, "cpu")
+    assert model["precision"] in ("int8", "f32")
+
+
+def test_it_is_ready_and_says_for_which_models(service):
+    assert service.call("/readyz").body == {"status": "ready", "models": {NAME: "ready"}}
+    assert service.call("/healthz").status == 200
+
+
+def test_a_full_queue_answers_429_at_once_and_what_was_accepted_is_answered(service):
+    def ask(caller):
+        return service.translate([f"Boat {caller} is number {n} here." for n in range(20)])
+
+    with ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(ask, range(20)))
+    refused = [answer for answer in answers if answer.status == 429]
+    accepted = [answer for answer in answers if answer.status == 200]
+    slowest = max(answer.seconds for answer in refused) if refused else 0.0
+    say(f"sent {len(answers)}, answered {len(accepted)}, refused {len(refused)} within {slowest:.3f} s")
+    assert len(refused) + len(accepted) == len(answers)
+    assert refused
+    assert accepted
+    assert all(int(answer.headers["retry-after"]) >= 1 for answer in refused)
+    assert {answer.body["error"]["code"] for answer in refused} == {"overloaded"}
+
+
+def test_a_scrape_counts_every_request_that_was_answered_before_it(service):
+    name = "translation_http_requests_total native /v1/translate POST 200"
+    before = service.metrics()
+    for count in range(1, 6):
+        service.translate(TEXT)
+        now = service.metrics()
+        assert now[name] == before[name] + count
+        decoded = f"translation_decode_seconds_count {NAME}"
+        assert now[decoded] == before[decoded] + count
+    for stage in ("queue", "encode", "decode", "inference"):
+        assert now[f"translation_{stage}_seconds_count {NAME}"] > 0
+    assert now["translation_replica_up engine"] == now["translation_replica_up ingress"] == 1
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_promtool_finds_nothing_in_the_exposition(service):
+    text = service.call("/metrics").body
+    check = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+    assert (check.returncode, check.stdout, check.stderr) == (0, "", "")
+
+
+def test_a_caller_that_hangs_up_frees_its_slot(service):
+    body = json.dumps({"text": [f"This is boat number {n} here." for n in range(100)], "source": "en", "target": "de"}).encode()
+    abandoned = f"translation_abandoned_segments_total {NAME}"
+    before = service.metrics()[abandoned]
+    with socket.create_connection(("127.0.0.1", service.port)) as connection:
+        head = (
+            f"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        )
+        connection.sendall(f"{head}\r\n\r\n".encode() + body)
+        _until(lambda: service.metrics()[f"translation_batch_rows_active {NAME}"] > 0)
+    _until(lambda: service.metrics()[f"translation_batch_rows_active {NAME}"] == 0)
+    after = service.metrics()
+    assert after[abandoned] > before
+    assert after[f"translation_queue_length {NAME}"] == 0
+    assert service.translate(TEXT).status == 200
+
+
+def test_the_log_is_json_with_ids_and_without_the_text(service):
+    service.translate("Quaint xylophones hum.", **{"X-Request-ID": "look-for-me"})
+    _until(lambda: "look-for-me" in service.log_text())
+    lines = [json.loads(line) for line in service.log_text().splitlines()]
+    assert any(line.get("request_id") == "look-for-me" for line in lines)
+    assert "xylophones" not in service.log_text()
+
+
+def test_a_port_in_use_is_a_clear_error_before_anything_starts(service):
+    began = time.monotonic()
+    with tempfile.TemporaryFile("w+") as log, start(log, port=service.port, bundles=endless_bundle()) as second:
+        assert second.wait(20) == 1
+        log.seek(0)
+        message = log.read()
+    assert time.monotonic() - began < 10
+    assert f"port {service.port} on 127.0.0.1 must be free" in message
+    assert "Traceback" not in message
+    assert service.translate(TEXT).status == 200
+
+
+def test_nothing_imports_torch_in_the_service(service):
+    for pid in (service.process.pid, *service.processes("ray::")):
+        with open(f"/proc/{pid}/maps") as maps:
+            assert "libtorch" not in maps.read()
+
+
+def test_it_listens_on_loopback_only(service):
+    listening = subprocess.run(["ss", "-ltnH", f"sport = :{service.port}"], capture_output=True, text=True, check=True)
+    assert [line.split()[3] for line in listening.stdout.splitlines()] == [f"127.0.0.1:{service.port}"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT])
+def test_a_signal_ends_it_cleanly_and_leaves_no_process(service, number):
+    processes = [service.process.pid, *service.processes()]
+    assert len(processes) > 5
+    seconds = service.stop(number)
+    say(f"ended {seconds:.1f} s after the signal")
+    assert service.process.returncode == 0
+    _until(lambda: not any(map(alive, processes)))
+    assert "Traceback" not in service.log_text()
+
+
+def _until(condition, seconds=15.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"it did not happen within {seconds} seconds"
+        time.sleep(0.05)

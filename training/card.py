@@ -1,0 +1,108 @@
+"""The model card: what a person must know before they trust a bundle."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training.evaluate import Evaluation, table
+from training.recipe import PublishRecipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardFacts:
+    """What the card is written from. Nothing in it is typed by hand."""
+
+    recipe: PublishRecipe
+    run: Mapping[str, Any]
+    """`run.json` and where the run ended."""
+    sources: Sequence[Mapping[str, Any]]
+    """`sources.json` of the corpus; empty when there is none."""
+    precision: str
+    evaluations: Sequence[Evaluation]
+    samples: Sequence[tuple[str, str]]
+    parity: str
+
+
+def machine() -> str:
+    """Processor, cores and system, for the reader of a figure."""
+    model = platform.processor() or platform.machine()
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                model = line.partition(":")[2].strip()
+                break
+    except OSError:
+        pass
+    return f"{os.cpu_count()} × {model}, {platform.system()}"
+
+
+def model_card(facts: CardFacts) -> str:
+    """The whole card as Markdown."""
+    recipe = facts.recipe
+    parts = [
+        f"# {recipe.name}: {' → '.join(facts.run['languages'])}, version {recipe.version}",
+        _model(facts),
+        "## Scores",
+        f"The {facts.precision} graphs of this bundle, one line at a time as a segment, beam {recipe.beam_size}, "
+        f"length penalty {recipe.length_penalty}. `dragoman-train evaluate` repeats them.",
+        table(facts.evaluations),
+        "`reserved` holds strings of five packages that were kept out of training altogether; the other sets of the "
+        "corpus come from the sources it was trained on, held out by source text with nothing near-identical left in."
+        if any(found.name == "reserved" for found in facts.evaluations)
+        else "",
+        "## Ten translations, as they come" if len(facts.samples) == 10 else "## Translations, as they come",
+        _samples(facts.samples),
+        "## Training data",
+        _data(facts.sources),
+        "## Graphs against network",
+        f"```\n{facts.parity}\n```",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _model(facts: CardFacts) -> str:
+    run = facts.run
+    model, fit, end = run["model"], run["fit"], run["end"]
+    rows = {
+        "architecture": f"Transformer, {model['encoder_layers']} + {model['decoder_layers']} layers, "
+        f"d_model {model['d_model']}, d_ff {model['d_ff']}, {model['heads']} heads, {model['norm_order']}-norm, "
+        f"vocabulary {model['vocab_size']:,}",
+        "parameters": f"{end['parameters'] / 1e6:.2f} M",
+        "training": f"{end['update']:,} updates of at most {fit['batch_tokens']:,} tokens, "
+        f"{end['target_tokens'] / 1e6:.1f} M target tokens, {end['epochs']:.2f} epochs of {run['pairs']:,} pairs, "
+        f"{fit['optimizer']}, {fit['precision']}, seed {fit['seed']}",
+        "time": f"{end['seconds'] / 60:.0f} minutes on {end['machine']}",
+        "weights": f"average of the last {end['averaged']} checkpoints",
+    }
+    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())])
+
+
+def _samples(samples: Sequence[tuple[str, str]]) -> str:
+    return "\n".join(["| source | translation |", "|---|---|", *(f"| {_cell(s)} | {_cell(t)} |" for s, t in samples)])
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _data(sources: Sequence[Mapping[str, Any]]) -> str:
+    """A row for each source; packages with one licence share a row."""
+    grouped: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
+    for entry in sources:
+        if entry.get("training_pairs"):
+            grouped[str(entry["source"]), str(entry["licence"])].append(entry)
+    if not grouped:
+        return "No description of the sources came with the corpus."
+    rows = ["| source | pairs | licence | parts |", "|---|--:|---|---|"]
+    for (source, licence), entries in sorted(grouped.items()):
+        pairs = sum(entry["training_pairs"] for entry in entries)
+        parts = ", ".join(f"{entry['part']} {entry.get('version', '')}".strip() for entry in entries)
+        rows.append(f"| {source} | {pairs:,} | {_cell(licence)} | {_cell(parts)} |")
+    notes = sorted({str(e["attribution"]) for e in sources if e.get("training_pairs") and e.get("part") == e["source"]})
+    return "\n".join([*rows, "", *notes])

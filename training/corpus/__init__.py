@@ -1,0 +1,1 @@
+"""Parallel corpora: read from packages and files, cleaned, without duplicates, with test sets held out."""

@@ -1,0 +1,63 @@
+"""Gettext catalogues, compiled (.mo) or not (.po): message and translation side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+import polib
+
+from training.corpus.errors import CorpusError
+from training.corpus.pair import Pair
+
+
+def is_catalogue(path: str, language: str) -> bool:
+    """Whether `path` is a catalogue that translates into `language`: `…/de/LC_MESSAGES/x.mo`, `de.po`, `cups_de.po`."""
+    where = PurePosixPath(path)
+    if where.suffix == ".mo":
+        return where.parent.name == "LC_MESSAGES" and where.parent.parent.name == language
+    if where.suffix == ".po":
+        named = where.stem == language or where.stem.endswith((f"_{language}", f"-{language}"))
+        return named or language in where.parent.parts
+    return False
+
+
+def find_catalogues(folder: Path, language: str) -> list[Path]:
+    """All catalogues of `language` below `folder`, sorted."""
+    files = (path for path in folder.rglob("*") if path.suffix in (".mo", ".po") and path.is_file())
+    return sorted(path for path in files if is_catalogue(path.relative_to(folder).as_posix(), language))
+
+
+def domain(path: Path, language: str) -> str:
+    """The text domain a catalogue belongs to: `okular` for `okular.mo`; for `de.po` the name of its folder."""
+    return path.parent.name if path.stem == language else path.stem
+
+
+def read_catalogue(path: Path, origin: str, part: str) -> Iterator[Pair]:
+    """The pairs of one catalogue, as they stand: one a message, two a message with a plural.
+
+    The header, obsolete entries and untranslated ones are no pairs. Contexts (`msgctxt`) are left out. A plural pairs
+    the singular with the first form and the plural with the last. Raises `CorpusError` for a damaged file.
+    """
+    try:
+        entries = polib.mofile(str(path)) if path.suffix == ".mo" else polib.pofile(str(path))
+    except (OSError, ValueError, LookupError) as error:
+        raise CorpusError(f"{path} must be a gettext catalogue, but cannot be read: {error}.") from error
+    for entry in entries:
+        if entry.obsolete:
+            continue
+        # Compiled catalogues hold no guesses: msgfmt leaves them out.
+        fuzzy = isinstance(entry, polib.POEntry) and entry.fuzzy
+        for source, target in _texts(entry):
+            yield Pair(source, target, origin, part, fuzzy)
+
+
+def _texts(entry: polib.POEntry | polib.MOEntry) -> Iterator[tuple[str, str]]:
+    if not entry.msgid_plural:
+        yield entry.msgid, entry.msgstr
+        return
+    forms = [entry.msgstr_plural[key] for key in sorted(entry.msgstr_plural, key=int)]
+    if len(forms) > 1:
+        yield entry.msgid, forms[0]
+    if forms:
+        yield entry.msgid_plural, forms[-1]

@@ -1,0 +1,112 @@
+"""Test and development sets, and the watch that nothing like them stays in training."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from training.corpus.duplicates import lottery
+from training.corpus.pair import Pair
+from training.corpus.recipe import HoldoutRecipe
+from training.corpus.words import key, words
+
+_GRAM = 4
+"""Containment is looked up by runs of so many words; shorter texts are contained in too much to say anything."""
+_COVER = 0.5
+"""A training text inside a held-out one is a copy if it makes up this share of its words."""
+
+
+class NearDuplicates:
+    """Finds texts that are near-identical to one of a fixed set of held-out pairs.
+
+    Texts are compared as `words` sees them. `find` names the first of these that holds:
+    `same-source` equal words in order; `same-target` equal words of the translation; `similar-source` word sets with
+    Jaccard similarity |A ∩ B| / |A ∪ B| of at least `threshold`; `contained` one is a run of at least four words
+    within the other (a training text within a held-out one must make up half of it).
+    """
+
+    def __init__(self, held_out: Iterable[Pair], threshold: float) -> None:
+        held = list(held_out)
+        self._threshold = threshold
+        self._targets = {key(pair.target) for pair in held} - {""}
+        self._texts = sorted({words(pair.source) for pair in held})
+        self._keys = {" ".join(text) for text in self._texts}
+        self._sets = [frozenset(text) for text in self._texts]
+        self._frequency = Counter(word for text in self._sets for word in text)
+        self._by_word: dict[str, list[int]] = defaultdict(list)
+        self._by_gram: dict[tuple[str, ...], list[tuple[int, int]]] = defaultdict(list)
+        for index, text in enumerate(self._texts):
+            for word in self._prefix(self._sets[index]):
+                self._by_word[word].append(index)
+            for at in range(len(text) - _GRAM + 1):
+                self._by_gram[text[at : at + _GRAM]].append((index, at))
+
+    def find(self, pair: Pair) -> str | None:
+        """Why `pair` is too close to a held-out one, or None."""
+        text = words(pair.source)
+        if " ".join(text) in self._keys:
+            return "same-source"
+        if key(pair.target) in self._targets:
+            return "same-target"
+        if self._similar(frozenset(text)):
+            return "similar-source"
+        return "contained" if self._contains(text) or self._contained(text) else None
+
+    def _prefix(self, text: frozenset[str]) -> list[str]:
+        """The rarest words of `text`, so many that a set with the wanted Jaccard similarity must share one of them."""
+        rarest = sorted(text, key=lambda word: (self._frequency[word], word))
+        return rarest[: len(text) - ceil(self._threshold * len(text)) + 1]
+
+    def _similar(self, text: frozenset[str]) -> bool:
+        candidates = {index for word in self._prefix(text) for index in self._by_word.get(word, ())}
+        return any(len(text & self._sets[i]) >= self._threshold * len(text | self._sets[i]) for i in candidates if text)
+
+    def _contains(self, text: tuple[str, ...]) -> bool:
+        """Whether a held-out text is a run within `text`."""
+        for start in range(len(text) - _GRAM + 1):
+            for index, at in self._by_gram.get(text[start : start + _GRAM], ()):
+                held = self._texts[index]
+                if at == 0 and text[start : start + len(held)] == held:
+                    return True
+        return False
+
+    def _contained(self, text: tuple[str, ...]) -> bool:
+        """Whether `text` is a run within a held-out text, and a large part of it."""
+        for index, at in self._by_gram.get(text[:_GRAM], ()) if len(text) >= _GRAM else ():
+            held = self._texts[index]
+            if held[at : at + len(text)] == text and len(text) >= _COVER * len(held):
+                return True
+        return False
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The evaluation sets of one group."""
+
+    test: tuple[Pair, ...]
+    dev: tuple[Pair, ...]
+
+
+def draw(pairs: Sequence[Pair], sizes: HoldoutRecipe, seed: str, threshold: float) -> HeldOut:
+    """Test and dev pairs from `pairs`, by lottery over source strings.
+
+    No source string is held out twice, and no dev pair is a near duplicate of a test pair. There may be fewer than
+    asked for.
+    """
+    tickets: dict[str, Pair] = {}
+    for pair in pairs:
+        text = words(pair.source)
+        if len(text) >= sizes.min_words:
+            tickets.setdefault(" ".join(text), pair)
+    order = iter(sorted(tickets, key=lambda text: lottery(seed, text)))
+    test = tuple(tickets[text] for text, _ in zip(order, range(sizes.test), strict=False))
+    watch = NearDuplicates(test, threshold)
+    dev: list[Pair] = []
+    for text in order:
+        if len(dev) == sizes.dev:
+            break
+        if watch.find(tickets[text]) is None:
+            dev.append(tickets[text])
+    return HeldOut(test, tuple(dev))

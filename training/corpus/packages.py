@@ -1,0 +1,91 @@
+"""Debian packages as data: fetched once, unpacked without being installed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from training.corpus.errors import CorpusError
+
+
+@dataclass(frozen=True)
+class Package:
+    """The wanted files of one package, on disk under `folder`."""
+
+    name: str
+    version: str
+    folder: Path
+
+    def licence(self) -> str:
+        """The licences its copyright file names, or where to read them."""
+        path = self.folder / "usr/share/doc" / self.name / "copyright"
+        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        named = {match.strip() for match in re.findall(r"^License:[ \t]*(\S[^\n]*)$", text, re.MULTILINE)}
+        if named:
+            return ", ".join(sorted(named, key=str.lower))
+        pointed = set(re.findall(r"/usr/share/common-licenses/([A-Za-z0-9.+-]*[A-Za-z0-9])", text))
+        return ", ".join(sorted(pointed)) or f"see the copyright file of Debian package {self.name}"
+
+
+class PackageStore:
+    """A folder that keeps downloaded packages and their unpacked files, so that a rebuild downloads nothing."""
+
+    def __init__(self, cache: Path) -> None:
+        self._cache = cache
+
+    def fetch(self, name: str, wanted: Callable[[str], bool]) -> Package:
+        """Package `name` with the files whose path within the package is `wanted`, and its copyright file.
+
+        Raises `CorpusError` when it can be neither found in the cache nor downloaded.
+        """
+        self._cache.mkdir(parents=True, exist_ok=True)
+        archive = self._find(name) or self._download(name)
+        version = archive.stem.split("_")[1].replace("%3a", ":")
+        return Package(name, version, self._unpack(archive, name, wanted))
+
+    def _find(self, name: str) -> Path | None:
+        found = sorted(self._cache.glob(f"{name}_*.deb"))
+        return found[-1] if found else None
+
+    def _download(self, name: str) -> Path:
+        if not re.fullmatch(r"[a-z0-9][a-z0-9+.-]+", name):
+            raise CorpusError(f"{name!r} must be a Debian package name: lower-case letters, digits, plus, dot, minus.")
+        if not shutil.which("apt-get"):
+            raise CorpusError(
+                f"package {name} is downloaded with apt-get, which is not here; put its .deb file into {self._cache}."
+            )
+        command = ["apt-get", "-q", "download", name]
+        done = subprocess.run(command, cwd=self._cache, capture_output=True, text=True, check=False)
+        if (archive := self._find(name)) is None:
+            reason = " ".join(line for line in done.stderr.splitlines() if line.startswith("E:")) or done.stderr.strip()
+            raise CorpusError(
+                f"package {name} could not be downloaded: {reason} Run apt-get update, correct the name, or put its "
+                f".deb file into {self._cache}."
+            )
+        return archive
+
+    def _unpack(self, archive: Path, name: str, wanted: Callable[[str], bool]) -> Path:
+        """Extract beside the archive, under a name that appears only when all of it is there."""
+        folder = self._cache / "files" / archive.stem
+        if folder.is_dir():
+            return folder
+        partial = folder.with_name(folder.name + ".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        copyright_file = f"usr/share/doc/{name}/copyright"
+        process = subprocess.Popen(["dpkg-deb", "--fsys-tarfile", str(archive)], stdout=subprocess.PIPE)
+        try:
+            with process, tarfile.open(fileobj=process.stdout, mode="r|") as tar:
+                for member in tar:
+                    path = member.name.removeprefix("./")
+                    if member.isfile() and (path == copyright_file or wanted(path)):
+                        tar.extract(member, partial, filter="data")
+        except tarfile.TarError as error:
+            raise CorpusError(f"{archive} must be a Debian package, but is damaged ({error}); delete it.") from error
+        partial.rename(folder)
+        return folder

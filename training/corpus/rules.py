@@ -1,0 +1,178 @@
+"""Rules: each says whether a repaired pair may train a model. A pair is dropped by the first rule it breaks."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from training.corpus.errors import CorpusError
+from training.corpus.pair import Pair
+from training.corpus.recipe import CleaningRecipe
+from training.corpus.words import ADDRESS, PLACEHOLDER, TAG, words
+
+_ENGLISH = """
+the of and to is that it for with this be are you not have from or by as on your can which if they he she has been when
+there their would what than its could should
+"""
+_GERMAN = """
+der die das und zu ist den nicht von mit ein eine einen einem einer dem sie er es auf für sich wird werden kann oder
+wenn als auch bei nach aus wie zum zur sind im haben hat ihr ihre ihren diese dieser dieses kein keine keinen wurde
+wurden konnte muss müssen über ich wir
+"""
+_FUNCTION_WORDS = {"en": frozenset(_ENGLISH.split()), "de": frozenset(_GERMAN.split())}
+"""Words so common in one language, and so rare in the other, that a few of them tell which it is."""
+
+_IDENTIFIER = re.compile(r"[\w-]+(?:[._][\w-]+)+")
+_LATIN = re.compile(r"[A-Za-z\u00aa-\u024f\u1e00-\u1eff]")
+_LETTER = re.compile(r"[^\W\d_]")
+_LAYOUT = re.compile(r"\S[ \t]{3,}\S|\t|^[ \t]*-{1,2}\w[^\n]*\n|[-=_*]{5,}", re.MULTILINE)
+_LATIN_CODES = "en de fr es it pt nl sv da nb nn fi pl cs sk sl hr hu ro et lv lt tr id"
+_LANGUAGES_IN_LATIN = frozenset(_LATIN_CODES.split())
+
+
+@dataclass(frozen=True)
+class Languages:
+    """The codes of the two sides, for the rules that need to know them."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A named test of a pair."""
+
+    name: str
+    why: str
+    """What a dropped pair had wrong, for the report."""
+    keeps: Callable[[Pair, CleaningRecipe, Languages], bool]
+
+
+def not_fuzzy(pair: Pair, _limits: CleaningRecipe, _languages: Languages) -> bool:
+    """The translation is not marked as a guess."""
+    return not pair.fuzzy
+
+
+def not_empty(pair: Pair, _limits: CleaningRecipe, _languages: Languages) -> bool:
+    """Both sides hold something."""
+    return bool(pair.source.strip()) and bool(pair.target.strip())
+
+
+def no_layout(pair: Pair, _limits: CleaningRecipe, _languages: Languages) -> bool:
+    """No side is a table or drawing held together by spaces, tabs or rulers."""
+    return not (_LAYOUT.search(pair.source.strip()) or _LAYOUT.search(pair.target.strip()))
+
+
+def no_replacement_characters(pair: Pair, _limits: CleaningRecipe, _languages: Languages) -> bool:
+    """No side holds U+FFFD, the trace of a wrong decoding, or text of UTF-8 read as Latin-1."""
+    text = pair.source + pair.target
+    return "\ufffd" not in text and not re.search(r"Ã[\u0080-\u00bf]", text)
+
+
+def enough_letters(pair: Pair, limits: CleaningRecipe, _languages: Languages) -> bool:
+    """Each side has letters, and is mostly letters and spaces."""
+    for text in (pair.source, pair.target):
+        letters = len(_LETTER.findall(text))
+        if letters < limits.min_letters or letters + text.count(" ") < limits.min_letter_share * len(text):
+            return False
+    return True
+
+
+def not_too_long(pair: Pair, limits: CleaningRecipe, _languages: Languages) -> bool:
+    """Neither side is longer than `max_chars`."""
+    return max(len(pair.source), len(pair.target)) <= limits.max_chars
+
+
+def balanced_length(pair: Pair, limits: CleaningRecipe, _languages: Languages) -> bool:
+    """The sides' lengths are alike: (long + slack) / (short + slack) <= max_ratio."""
+    lengths = sorted(len(text) + limits.ratio_slack for text in (pair.source, pair.target))
+    return lengths[1] <= limits.max_ratio * lengths[0]
+
+
+def same_placeholders(pair: Pair, _limits: CleaningRecipe, _languages: Languages) -> bool:
+    """Both sides hold the same placeholders, each equally often."""
+    return _multiset(PLACEHOLDER, pair.source) == _multiset(PLACEHOLDER, pair.target)
+
+
+def same_tags(pair: Pair, _limits: CleaningRecipe, _languages: Languages) -> bool:
+    """Both sides hold the same markup tags and entities, each equally often."""
+    return _multiset(TAG, pair.source) == _multiset(TAG, pair.target)
+
+
+def same_addresses(pair: Pair, _limits: CleaningRecipe, _languages: Languages) -> bool:
+    """Both sides hold the same URLs and mail addresses."""
+    return _multiset(ADDRESS, pair.source) == _multiset(ADDRESS, pair.target)
+
+
+def _multiset(pattern: re.Pattern[str], text: str) -> Counter[str]:
+    return Counter(match.group().rstrip(".,;:!?") for match in pattern.finditer(text))
+
+
+def translated(pair: Pair, limits: CleaningRecipe, _languages: Languages) -> bool:
+    """The target is no copy of its source, unless it is short enough to be a name."""
+    source = words(pair.source)
+    return len(source) <= limits.max_copy_words or source != words(pair.target)
+
+
+def no_identifier(pair: Pair, _limits: CleaningRecipe, _languages: Languages) -> bool:
+    """The source is language, not the name under which a program keeps its message, such as `job-state.held`."""
+    return pair.source == pair.target or not _IDENTIFIER.fullmatch(pair.source)
+
+
+def right_script(pair: Pair, _limits: CleaningRecipe, languages: Languages) -> bool:
+    """A side in a language of the Latin script has at most a tenth of its letters from others."""
+    for text, language in ((pair.source, languages.source), (pair.target, languages.target)):
+        letters = _LETTER.findall(text)
+        foreign = sum(not _LATIN.match(letter) for letter in letters)
+        if language in _LANGUAGES_IN_LATIN and foreign > 0.1 * len(letters):
+            return False
+    return True
+
+
+def right_language(pair: Pair, _limits: CleaningRecipe, languages: Languages) -> bool:
+    """Neither side has more function words of the other's language than of its own, if it has two different ones."""
+    sides = ((pair.source, languages.source, languages.target), (pair.target, languages.target, languages.source))
+    for text, own, other in sides:
+        theirs = _function_words(text, other)
+        if theirs >= 2 and theirs > _function_words(text, own):
+            return False
+    return True
+
+
+def _function_words(text: str, language: str) -> int:
+    return len(_FUNCTION_WORDS.get(language, frozenset()).intersection(words(text)))
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("fuzzy", "the catalogue marks the translation as a guess", not_fuzzy),
+    Rule("empty", "one side is empty", not_empty),
+    Rule("garbled", "characters were lost by a wrong decoding", no_replacement_characters),
+    Rule("few-letters", "too few letters, or mostly something else", enough_letters),
+    Rule("too-long", "one side is too long", not_too_long),
+    Rule("length-ratio", "one side is much longer than the other", balanced_length),
+    Rule("placeholders", "the sides hold different placeholders", same_placeholders),
+    Rule("tags", "the sides hold different markup", same_tags),
+    Rule("addresses", "the sides hold different URLs or mail addresses", same_addresses),
+    Rule("untranslated", "the target is a copy of its source", translated),
+    Rule("identifier", "the source is the name of a message, not the message", no_identifier),
+    Rule("script", "letters of another script", right_script),
+    Rule("language", "the text looks like the other language", right_language),
+)
+"""In the order they are asked: the cheap ones first."""
+
+LAYOUT_RULE = Rule("layout", "a table or drawing made of characters", no_layout)
+"""Asked before repairs join the lines, which would hide what it looks for."""
+
+
+def choose_rules(drop: Iterable[str]) -> tuple[Rule, ...]:
+    """All rules but those named in `drop`, the layout rule first. An unknown name is a `CorpusError`."""
+    unwanted, known = set(drop), [LAYOUT_RULE, *RULES]
+    if unknown := sorted(unwanted - {rule.name for rule in known}):
+        raise CorpusError(f"cleaning.drop must name rules, but {', '.join(unknown)} is none. Rules: {_names(known)}.")
+    return tuple(rule for rule in known if rule.name not in unwanted)
+
+
+def _names(rules: Iterable[Rule]) -> str:
+    return ", ".join(rule.name for rule in rules)

@@ -1,0 +1,128 @@
+"""From a recipe's sources to raw pairs, with the licence of every part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from training.corpus.catalogues import domain, find_catalogues, is_catalogue, read_catalogue
+from training.corpus.errors import CorpusError
+from training.corpus.files import read_paired, read_tsv
+from training.corpus.libreoffice import find_help, is_help_page, read_help
+from training.corpus.packages import Package, PackageStore
+from training.corpus.pair import Pair
+from training.corpus.recipe import CorpusRecipe, SourceRecipe
+
+
+@dataclass
+class Reader:
+    """Reads the sources of one recipe. `parts` and `notes` fill while it reads."""
+
+    recipe: CorpusRecipe
+    store: PackageStore
+    progress: bool = False
+    parts: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    """(origin, part) → name, version, licence and attribution."""
+    notes: list[str] = field(default_factory=list)
+    _reserved_domains: set[str] = field(default_factory=set)
+
+    def reserved(self) -> list[Pair]:
+        """The pairs of the reserved packages. Their text domains are barred from every other source afterwards."""
+        pairs: list[Pair] = []
+        for name in self._bar(self.recipe.reserved, "reserved packages"):
+            package = self.store.fetch(name, self._is_wanted_catalogue)
+            self._note_package("reserved", package, "")
+            for path in find_catalogues(package.folder, self.recipe.target):
+                self._reserved_domains.add(domain(path, self.recipe.target))
+                pairs.extend(read_catalogue(path, "reserved", name))
+        return pairs
+
+    def read(self, source: SourceRecipe) -> Iterator[Pair]:
+        """All raw pairs of `source`. Raises `CorpusError` when it is not there and not optional."""
+        readers: dict[str, Callable[[SourceRecipe], Iterator[Pair]]] = {
+            "gettext": self._read_gettext,
+            "libreoffice-help": self._read_help,
+            "tsv": self._read_files,
+            "paired": self._read_files,
+        }
+        missing = [p for p in (source.path, source.target_path) if p and not self.recipe.resolve(p).exists()]
+        if missing and source.optional:
+            self.notes.append(f"source {source.name!r} was left out: there is no {', '.join(missing)}.")
+            return iter(())
+        if missing:
+            raise CorpusError(
+                f"source {source.name!r} must be at {self.recipe.resolve(missing[0])}, but nothing is there; give its "
+                f"place with {source.name}.path=…, or mark it optional."
+            )
+        return readers[source.kind](source)
+
+    def _read_gettext(self, source: SourceRecipe) -> Iterator[Pair]:
+        if source.path:
+            self._note_files(source, source.name)
+            yield from self._read_catalogues(self.recipe.resolve(source.path), source, source.name)
+        for name in self._bar(source.packages, source.name):
+            package = self.store.fetch(name, self._is_wanted_catalogue)
+            self._note_package(source.name, package, source.attribution)
+            yield from self._read_catalogues(package.folder, source, name)
+
+    def _read_catalogues(self, folder: Path, source: SourceRecipe, part: str) -> Iterator[Pair]:
+        found = find_catalogues(folder, self.recipe.target)
+        if not found:
+            self.notes.append(f"{part} has no catalogue for {self.recipe.target}.")
+        for path in found:
+            name = domain(path, self.recipe.target)
+            if name in self._reserved_domains:
+                self.notes.append(f"{path.name} of {part} was left out: its domain {name} is reserved.")
+            else:
+                yield from read_catalogue(path, source.name, part)
+
+    def _read_help(self, source: SourceRecipe) -> Iterator[Pair]:
+        folders = [self.recipe.resolve(source.path)] if source.path else []
+        for name in self._bar(source.packages, source.name):
+            package = self.store.fetch(name, is_help_page)
+            self._note_package(source.name, package, source.attribution)
+            folders.append(package.folder)
+        if source.path:
+            self._note_files(source, source.name)
+        sides = []
+        for language in (self.recipe.source, self.recipe.target):
+            found = [pages for folder in folders if (pages := find_help(folder, language))]
+            if not found:
+                raise CorpusError(f"source {source.name!r} must hold help pages in {language!r}, but there are none.")
+            sides.append(found[0])
+        yield from read_help(sides[0], sides[1], source.name, source.packages[-1] if source.packages else source.name)
+
+    def _read_files(self, source: SourceRecipe) -> Iterator[Pair]:
+        path = self.recipe.resolve(source.path)
+        self._note_files(source, path.name)
+        if source.kind == "tsv":
+            yield from read_tsv(path, source.name)
+        else:
+            yield from read_paired(path, self.recipe.resolve(source.target_path), source.name)
+
+    def _is_wanted_catalogue(self, path: str) -> bool:
+        return is_catalogue(path, self.recipe.target)
+
+    def _bar(self, names: tuple[str, ...], what: str) -> Iterator[str]:
+        return iter(tqdm(names, desc=what, unit="package", disable=None if self.progress else True))
+
+    def _note_package(self, origin: str, package: Package, attribution: str) -> None:
+        self.parts[origin, package.name] = {
+            "source": origin,
+            "part": package.name,
+            "version": package.version,
+            "licence": package.licence(),
+            "attribution": attribution or f"the authors and translators named in Debian package {package.name}",
+        }
+
+    def _note_files(self, source: SourceRecipe, part: str) -> None:
+        self.parts[source.name, part] = {
+            "source": source.name,
+            "part": part,
+            "licence": source.licence or "not stated",
+            "attribution": source.attribution,
+        }

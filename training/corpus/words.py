@@ -1,0 +1,27 @@
+"""What two texts share: placeholders, tags, words, and the key under which near-identical ones meet."""
+
+from __future__ import annotations
+
+import re
+
+PLACEHOLDER = re.compile(
+    r"%\([A-Za-z_]\w*\)[-#0 +]?\d*(?:\.\d+)?[a-zA-Z]"  # %(name)s
+    r"|%(?:\d+\$)?[-#0+']*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|j|z|t|q|L|I64)?[diouxXeEfFgGaAcCsSpnm](?![a-z])"
+    r"|%<PRI\w+>|%L?\d+|%%"  # %1 of Qt and KDE
+    r"|%[A-Z][A-Z_]+"  # %PRODUCTNAME
+    r"|\$\{\w+\}|\$\(\w+\)|\$\w+\$?|\{\w*(?::[^{}\s]*)?\}|@\w+@"
+)
+TAG = re.compile(r"</?[A-Za-z][^<>]*>|&(?:#\d+|[A-Za-z]{2,8});|\[/?[a-z]+\]")
+ADDRESS = re.compile(r"(?:https?|ftp)://[^\s<>\"')\]]+|\bwww\.[^\s<>\"')\]]+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_NOT_LETTER = re.compile(r"[\W\d_]+")
+
+
+def words(text: str) -> tuple[str, ...]:
+    """The words of `text`: runs of letters, lower case, without placeholders, tags and addresses."""
+    bare = ADDRESS.sub(" ", TAG.sub(" ", PLACEHOLDER.sub(" ", text)))
+    return tuple(_NOT_LETTER.sub(" ", bare.lower()).split())
+
+
+def key(text: str) -> str:
+    """The words of `text`, joined: equal for texts that differ in case, digits, punctuation or placeholders only."""
+    return " ".join(words(text))

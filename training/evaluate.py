@@ -1,0 +1,133 @@
+"""Scores of what will be served: the graphs of a bundle, through the same engine, on held-out text."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from model.decode.batcher import decode_all
+from model.decode.options import DecodeOptions
+from model.decode.stepper import Stepper
+from model.tokenizer import Tokenizer
+from training.batches import read_pairs
+from training.progress import progress
+from training.scores import ScoreError, Scores, score
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """Lines and their reference translations."""
+
+    __test__ = False  # not a test case, whatever pytest makes of the name
+
+    name: str
+    pairs: Sequence[tuple[str, str]]
+
+    @property
+    def sources(self) -> list[str]:
+        """The lines to translate."""
+        return [source for source, _ in self.pairs]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How a model did on one test set."""
+
+    name: str
+    scores: Scores
+    outputs: tuple[str, ...]
+    empty: int
+    """Outputs without any text."""
+    truncated: int
+    """Outputs that the length limit ended."""
+    target_tokens: int
+    seconds: float
+
+
+class Translator:
+    """A stepper with its tokenizer and decoding options; translates lines as the service translates segments."""
+
+    def __init__(self, stepper: Stepper, tokenizer: Tokenizer, options: DecodeOptions) -> None:
+        self._stepper, self._tokenizer, self._options = stepper, tokenizer, options
+
+    def translate(self, lines: Sequence[str]) -> tuple[list[str], int, int]:
+        """Translations in order, how many were truncated, and how many target tokens they hold.
+
+        Raises `DecodeError` for a line that cannot be decoded.
+        """
+        bar = progress(len(lines), "translating", "line")
+        sources = [self._tokenizer.encode(line) for line in lines]
+        found = decode_all(self._stepper, sources, self._options, progress=bar.update)
+        bar.close()
+        for finished in found:
+            if finished.error is not None:
+                raise finished.error
+        best = [finished.hypotheses[0] for finished in found]
+        texts = [self._tokenizer.decode(hypothesis.ids) for hypothesis in best]
+        return texts, sum(h.truncated for h in best), sum(len(h.ids) + 1 for h in best)
+
+
+def corpus_test_sets(corpus: Path, languages: tuple[str, str]) -> list[TestSet]:
+    """Every `test.NAME` of a corpus."""
+    source, target = languages
+    return [
+        TestSet(path.name.split(".")[1], read_pairs(path, path.with_suffix(f".{target}")))
+        for path in sorted(corpus.glob(f"test.*.{source}"))
+    ]
+
+
+def folder_test_sets(folder: Path, languages: tuple[str, str]) -> list[TestSet]:
+    """Every pair `NAME.SOURCE`, `NAME.TARGET` of a folder, such as newstest2013.en and newstest2013.de."""
+    source, target = languages
+    return [
+        TestSet(path.stem, read_pairs(path, path.with_suffix(f".{target}")))
+        for path in sorted(folder.glob(f"*.{source}"))
+        if path.with_suffix(f".{target}").is_file()
+    ]
+
+
+def evaluate(translator: Translator, test_set: TestSet) -> Evaluation:
+    """Translate and score one test set. Raises `ScoreError` when it is empty."""
+    if not test_set.pairs:
+        raise ScoreError(f"test set {test_set.name} must hold at least one pair, but is empty.")
+    started = time.perf_counter()
+    outputs, truncated, tokens = translator.translate(test_set.sources)
+    seconds = time.perf_counter() - started
+    return Evaluation(
+        name=test_set.name,
+        scores=score(outputs, [reference for _, reference in test_set.pairs]),
+        outputs=tuple(outputs),
+        empty=sum(not output.strip() for output in outputs),
+        truncated=truncated,
+        target_tokens=tokens,
+        seconds=round(seconds, 2),
+    )
+
+
+def table(evaluations: Sequence[Evaluation]) -> str:
+    """Markdown: a row for each test set, the signatures below."""
+    rows = ["| test set | sentences | BLEU | chrF | brevity | empty | truncated |", "|---|--:|--:|--:|--:|--:|--:|"]
+    for found in evaluations:
+        scores = found.scores
+        rows.append(
+            f"| {found.name} | {scores.sentences:,} | {scores.bleu:.2f} | {scores.chrf:.2f} "
+            f"| {scores.brevity_penalty:.3f} | {found.empty} | {found.truncated} |"
+        )
+    signatures = {e.scores.bleu_signature for e in evaluations} | {e.scores.chrf_signature for e in evaluations}
+    return "\n".join([*rows, "", *(f"`{signature}`  " for signature in sorted(signatures))])
+
+
+def as_json(evaluations: Sequence[Evaluation]) -> Mapping[str, Mapping[str, object]]:
+    """Scores and counts by test set, without the texts."""
+    return {
+        found.name: {
+            **found.scores.to_dict(),
+            "empty": found.empty,
+            "truncated": found.truncated,
+            "target_tokens": found.target_tokens,
+            "seconds": found.seconds,
+        }
+        for found in evaluations
+    }

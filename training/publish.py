@@ -1,0 +1,156 @@
+"""From checkpoints to a bundle: averaged, exported, proved equal, scored, described; nothing if a proof fails."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from model.bundle import Bundle, BundleContents, DecodingDefaults, write_bundle
+from model.config import ModelConfig
+from model.decode.options import DecodeOptions
+from model.export.exporter import ExportRecord, export_graphs
+from model.export.parity import ParityReport, prove_parity
+from model.nn.transformer import Transformer, parameter_count
+from model.ports import Precision
+from model.runtime.sessions import RuntimeOptions
+from model.runtime.stepper import open_graphs
+from model.tokenizer import Tokenizer
+from training.batches import read_pairs
+from training.card import CardFacts, machine, model_card
+from training.checkpoint import CheckpointError, Checkpoints, fingerprint, load
+from training.evaluate import Evaluation, TestSet, Translator, evaluate
+from training.optimizer import average
+from training.recipe import PublishRecipe
+
+Pair = tuple[list[int], list[int]]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished (or interrupted) training run."""
+
+    folder: Path
+    description: Mapping[str, Any]
+    """`run.json`."""
+    config: ModelConfig
+    tokenizer: Path
+    corpus: Path
+
+    @classmethod
+    def open(cls, folder: Path) -> Run:
+        """Read `run.json`. Raises `CheckpointError` when there is none or its tokenizer has changed."""
+        path = folder / "run.json"
+        if not path.is_file():
+            raise CheckpointError(f"a run must be described in {path}, but there is no file; is this a run folder?")
+        description = json.loads(path.read_text(encoding="utf-8"))
+        tokenizer = Path(description["tokenizer_path"])
+        if not tokenizer.is_file() or fingerprint(tokenizer) != description["tokenizer"]:
+            raise CheckpointError(f"the tokenizer of the run must be at {tokenizer}, but it is missing or another one.")
+        config = ModelConfig.from_dict(description["model"])
+        return cls(folder, description, config, tokenizer, Path(description["corpus"]))
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Source and target."""
+        source, target = self.description["languages"]
+        return source, target
+
+    def weights(self) -> tuple[dict[str, Tensor], int]:
+        """The average of the newest checkpoints, and how many there were."""
+        paths = Checkpoints(self.folder / "checkpoints", self.description["fit"]["average"]).weights()
+        if not paths:
+            raise CheckpointError(f"{self.folder} must hold at least one checkpoint, but has none; train longer.")
+        return average([load(path) for path in paths]), len(paths)
+
+
+def publish(
+    run: Run, recipe: PublishRecipe, out: Path, test_sets: Sequence[TestSet]
+) -> tuple[Bundle, list[Evaluation]]:
+    """Write the bundle of `run` to `out`.
+
+    Raises `ParityError` when the graphs do not compute what the network computes; then nothing is written.
+    """
+    weights, averaged = run.weights()
+    tokenizer = Tokenizer(run.tokenizer)
+    pairs = _dev_pairs(run, tokenizer)
+    with tempfile.TemporaryDirectory() as workshop:
+        precisions: tuple[Precision, ...] = tuple(dict.fromkeys(("f32", *recipe.precisions)))  # type: ignore[arg-type]
+        calibration = pairs[: recipe.calibration_sentences]
+        record = export_graphs(run.config, weights, Path(workshop), precisions, calibration)
+        parity = prove_parity(run.config, weights, record, pairs[-recipe.parity_sentences :])
+        translator = _translator(run.config, record, recipe, tokenizer)
+        evaluations = [evaluate(translator, test_set) for test_set in test_sets]
+        translations = translator.translate(recipe.samples)[0]
+        facts = CardFacts(
+            recipe=recipe,
+            run={**run.description, "end": _end(run, averaged)},
+            sources=_sources(run.corpus),
+            precision=recipe.precisions[0],
+            evaluations=evaluations,
+            samples=list(zip(recipe.samples, translations, strict=True)),
+            parity=parity.summary(),
+        )
+        bundle = write_bundle(out, _contents(run, recipe, record, parity, model_card(facts)))
+    return bundle, evaluations
+
+
+def _contents(run: Run, recipe: PublishRecipe, record: ExportRecord, parity: ParityReport, card: str) -> BundleContents:
+    precisions = {name: record.precisions[name] for name in recipe.precisions}
+    wanted = {name for roles in precisions.values() for name in roles.values()}
+    return BundleContents(
+        name=recipe.name,
+        version=recipe.version,
+        source_languages=(run.languages[0],),
+        target_languages=(run.languages[1],),
+        config=run.config,
+        precisions=precisions,
+        graph_files=tuple(file for file in record.files if any(file.name.startswith(name) for name in wanted)),
+        tokenizer=run.tokenizer,
+        model_card=card,
+        decoding=DecodingDefaults(beam_size=recipe.beam_size, length_penalty=recipe.length_penalty),
+        calibration=record.calibration if "int8" in precisions else {},
+        parity=parity.to_dict(),
+    )
+
+
+def _translator(config: ModelConfig, record: ExportRecord, recipe: PublishRecipe, tokenizer: Tokenizer) -> Translator:
+    encoder, decoder = (record.graph_path(role, recipe.precisions[0]) for role in ("encoder", "decoder"))
+    options = DecodeOptions(beam_size=recipe.beam_size, length_penalty=recipe.length_penalty)
+    return Translator(open_graphs(config, encoder, decoder, RuntimeOptions()), tokenizer, options)
+
+
+def _dev_pairs(run: Run, tokenizer: Tokenizer) -> list[Pair]:
+    """Dev pairs of all sets in turn, so that the first few hundred are a mix; without dev sets, training pairs."""
+    source, target = run.languages
+    sets = [
+        read_pairs(path, path.with_suffix(f".{target}")) for path in sorted(run.corpus.glob(f"dev.*.{source}"))
+    ] or [read_pairs(run.corpus / f"train.{source}", run.corpus / f"train.{target}")[:500]]
+    longest = max(map(len, sets))
+    mixed = [pairs[i] for i in range(longest) for pairs in sets if i < len(pairs)]
+    return [(tokenizer.encode(x), tokenizer.encode(y)) for x, y in mixed]
+
+
+def _end(run: Run, averaged: int) -> dict[str, Any]:
+    state = load(run.folder / "checkpoints" / "last.pt")
+    at = state["trainer"]["at"]
+    return {
+        "update": at["update"],
+        "target_tokens": at["target_tokens"],
+        "epochs": at["epoch"] + state["epoch_share"],
+        "seconds": state["seconds"],
+        "machine": machine(),
+        "averaged": averaged,
+        "parameters": parameter_count(Transformer(run.config)),
+    }
+
+
+def _sources(corpus: Path) -> list[dict[str, Any]]:
+    path = corpus / "sources.json"
+    found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    return found
