@@ -32,8 +32,8 @@ format: $(VENV)/.dev ## put every file into the house's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.dev ## measure the service on this machine and print the README's table
-	@exec $(BIN)/python tests/benchmarks/bench_service.py $(ARGS)
+bench: $(VENV)/.dev ## measure one decoder step and the whole service on this machine
+	@for bench in tests/benchmarks/bench_*.py; do $(BIN)/python $$bench || exit; done
 
 clean: ## remove the environment and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -83,6 +83,7 @@ class Manifest:
             )
         if unknown := sorted(set(values) - {entry.name for entry in fields(cls)}):
             raise BundleError(f"{where} must hold only known fields, but has {', '.join(unknown)}.")
+        _check_types(values, where)
         try:
             return cls(
                 **{
@@ -94,6 +95,15 @@ class Manifest:
             )
         except (KeyError, TypeError) as error:
             raise BundleError(f"{where} must hold every field of a manifest, but: {error}.") from error
+
+
+def _check_types(values: dict[str, Any], where: str) -> None:
+    """Raise `BundleError` unless the parts that are read by key are mappings."""
+    for name in ("model", "precisions", "decoding", "calibration", "parity", "files"):
+        part = values.get(name, {})
+        nested = part.values() if isinstance(part, dict) and name in ("precisions", "files") else ()
+        if not isinstance(part, dict) or not all(isinstance(value, dict) for value in nested):
+            raise BundleError(f"{name} in {where} must be an object of the manifest's form, but is {part!r:.80}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,12 +213,23 @@ def write_bundle(destination: Path, contents: BundleContents) -> Bundle:
         fresh.mkdir()
         _fill(fresh, contents)
         Bundle.open(fresh)
-        if destination.exists():
-            destination.rename(old)
-        fresh.rename(destination)
+        _replace(destination, fresh, old)
     finally:
         shutil.rmtree(workshop, ignore_errors=True)
     return Bundle.open(destination)
+
+
+def _replace(destination: Path, fresh: Path, old: Path) -> None:
+    """Put `fresh` in the place of `destination`, whose former contents go to `old` and come back if that fails."""
+    if not destination.exists():
+        fresh.rename(destination)
+        return
+    destination.rename(old)
+    try:
+        fresh.rename(destination)
+    except OSError:
+        old.rename(destination)
+        raise
 
 
 def _fill(folder: Path, contents: BundleContents) -> None:

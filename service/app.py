@@ -12,6 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -24,9 +25,11 @@ from service.settings import Settings
 
 if TYPE_CHECKING:
     from ray.serve import Application
+    from ray.serve.config import AutoscalingConfig
 
 APPLICATION = "dragoman"
 _START_SECONDS = 120.0
+"""Loading is a matter of seconds; a machine may be busy."""
 _EXAMPLE = "The file could not be opened."
 
 
@@ -63,14 +66,30 @@ def _manifests(settings: Settings) -> list[Manifest]:
 
 
 def _engine_options(settings: Settings) -> dict[str, Any]:
-    from ray.serve.config import AutoscalingConfig, BackpressureConfig  # noqa: PLC0415
+    from ray.serve.config import BackpressureConfig  # noqa: PLC0415
 
+    from service.engine.opening import max_jobs_for  # noqa: PLC0415
+
+    max_jobs = max_jobs_for(settings)
     return {
-        # The engine's own queue must answer first: at its limit the router would wait, and the network with it.
-        "max_ongoing_requests": max(settings.max_ongoing, 8 * settings.max_slots),
-        "max_queued_requests": settings.max_ongoing,
+        # The engine must refuse before Serve does: at Serve's limit the router tries again at intervals of up to half
+        # a second, and meanwhile the batch runs dry.
+        "max_ongoing_requests": 2 * max_jobs,
+        "max_queued_requests": max_jobs,
         "backpressure_config": BackpressureConfig(status_code=429, retry_after_s=settings.retry_after_s),
-        "autoscaling_config": AutoscalingConfig(
+        "autoscaling_config": _scaling(settings),
+        "ray_actor_options": {"num_cpus": settings.engine_cpus, "num_gpus": settings.engine_gpus},
+        **_replica_options(settings),
+    }
+
+
+def _scaling(settings: Settings) -> "AutoscalingConfig":
+    from ray.serve.config import AutoscalingConfig  # noqa: PLC0415
+
+    with warnings.catch_warnings():
+        # Deprecated, but in this release nothing else sets the pace: the variables that should are not read.
+        warnings.filterwarnings("ignore", "The `metrics_interval_s` field", DeprecationWarning)
+        return AutoscalingConfig(
             min_replicas=settings.min_replicas,
             max_replicas=settings.max_replicas,
             initial_replicas=max(1, settings.min_replicas),
@@ -79,16 +98,17 @@ def _engine_options(settings: Settings) -> dict[str, Any]:
             look_back_period_s=2 * settings.metrics_interval_s,
             upscale_delay_s=settings.upscale_delay_s,
             downscale_delay_s=settings.downscale_delay_s,
-        ),
-        "ray_actor_options": {"num_cpus": settings.engine_cpus, "num_gpus": settings.engine_gpus},
-        **_replica_options(settings),
-    }
+        )
 
 
 def _ingress_options(settings: Settings) -> dict[str, Any]:
+    from ray.serve.config import BackpressureConfig  # noqa: PLC0415
+
     return {
         "num_replicas": settings.ingress_replicas,
         "max_ongoing_requests": settings.ingress_max_ongoing,
+        "max_queued_requests": settings.ingress_max_ongoing,
+        "backpressure_config": BackpressureConfig(status_code=429, retry_after_s=settings.retry_after_s),
         "ray_actor_options": {"num_cpus": 0 if settings.profile == "laptop" else 1},
         **_replica_options(settings),
     }
@@ -115,7 +135,8 @@ def serve(settings: Settings, announce: Callable[[str], object] = sys.stdout.wri
     the port is taken, `BundleError` when a bundle cannot be read, and `StartError` when the service does not come up.
     """
     configure(settings.log_level)
-    _manifests(settings)
+    for path in settings.bundles:
+        Bundle.open(path)
     prepare()
     with claimed_port(settings.host, settings.port) as port, suppress(KeyboardInterrupt), interruptible():
         settings = settings.model_copy(update={"port": port})
@@ -130,22 +151,36 @@ def serve(settings: Settings, announce: Callable[[str], object] = sys.stdout.wri
 def _deploy(settings: Settings) -> None:
     from ray import serve as ray_serve  # noqa: PLC0415
 
-    try:
-        ray_serve.run(build(settings), name=APPLICATION, route_prefix="/")
-    except RuntimeError as error:
-        raise StartError(f"the service must start, but a replica of it does not: {error}") from error
+    target = ray_serve.RunTarget(build(settings), name=APPLICATION, route_prefix="/")
+    ray_serve.run_many([target], wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
     deadline = time.monotonic() + _START_SECONDS
     while (reason := _not_ready(settings)) is not None:
+        if failure := _failure():
+            raise StartError(f"the service must start, but a replica of it does not: {failure}")
         if time.monotonic() > deadline:
-            raise StartError(f"a translation must work within {_START_SECONDS:.0f} s, but: {reason}.")
+            raise StartError(f"a translation must work within {_START_SECONDS:.0f} s, but {reason}.")
         time.sleep(0.1)
 
 
+def _failure() -> str | None:
+    """Why Serve has given up, if it has."""
+    from ray import serve as ray_serve  # noqa: PLC0415
+
+    application = ray_serve.status().applications.get(APPLICATION)
+    if application is None or application.status != "DEPLOY_FAILED":
+        return None
+    told = [deployment.message for deployment in application.deployments.values() if deployment.message]
+    return "\n".join(told) or application.message
+
+
 def _not_ready(settings: Settings) -> str | None:
+    # Not through a proxy that the environment may name: this is our own machine.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with urllib.request.urlopen(f"{_url(settings)}/readyz", timeout=settings.ready_timeout_s + 1.0):
+        with opener.open(f"{_url(settings)}/readyz", timeout=settings.ready_timeout_s + 1.0):
             return None
     except urllib.error.HTTPError as error:
+        error.close()
         return f"/readyz answers {error.code}"
     except OSError as error:
         return f"/readyz does not answer ({error})"

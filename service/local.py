@@ -10,11 +10,13 @@ import json
 import logging
 import math
 import os
+import secrets
 import signal
 import socket
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import chdir, contextmanager, redirect_stdout
+from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -36,13 +38,14 @@ ENVIRONMENT: Mapping[str, str] = {
 }
 """What Ray must find in the environment here. A cluster's variables stand in its own deployment files."""
 
+_PACKAGES = Path(__file__).resolve().parents[1]
 _OBJECT_STORE_BYTES = 80 * 2**20  # about the least that Ray takes; jobs are small and never go there
 _OUTER_SECONDS = 5.0
 
 
 def prepare() -> None:
     """Set what Ray reads when it is imported; what the operator has set stays."""
-    for name, value in ENVIRONMENT.items():
+    for name, value in {**ENVIRONMENT, "RAY_AUTH_TOKEN": secrets.token_hex(32)}.items():
         os.environ.setdefault(name, value)
 
 
@@ -102,16 +105,18 @@ def local_ray(settings: Settings) -> Iterator[None]:
     engine_cpus = settings.engine_cpus * settings.max_replicas * len(settings.bundles)
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     try:
-        ray.init(
-            address="local",
-            # A count for placing replicas, not a promise: all of them must find a place, however small the machine.
-            num_cpus=max(usable_cpus(), math.ceil(engine_cpus)),
-            num_gpus=None if settings.provider == "cuda" else 0,
-            object_store_memory=_OBJECT_STORE_BYTES,
-            include_dashboard=False,
-            logging_level=logging.ERROR,
-            namespace="serve",
-        )
+        # Ray shows its workers the working folder, where a file called model.py would hide the package.
+        with chdir(_PACKAGES):
+            ray.init(
+                address="local",
+                # A count for placing replicas, not a promise: all of them must find a place, however small the machine.
+                num_cpus=max(usable_cpus(), math.ceil(engine_cpus)),
+                num_gpus=None if settings.provider == "cuda" else 0,
+                object_store_memory=_OBJECT_STORE_BYTES,
+                include_dashboard=False,
+                logging_level=logging.ERROR,
+                namespace="serve",
+            )
         _on_signals(_interrupt)  # Ray has set its own
         _forward_logs()
         serve.start(

@@ -94,7 +94,10 @@ class PublishRecipe:
 
 
 def read_recipe(path: Path, overrides: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
-    """The sections of `path`, with `section.key=value` overrides (values in TOML; a bare word is a string)."""
+    """The sections of `path`, with `section.key=value` overrides (values in TOML; a bare word is a string).
+
+    A section within a section is reached by more dots: `source.tatoeba.path=FILE`.
+    """
     try:
         sections: dict[str, dict[str, Any]] = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -103,10 +106,15 @@ def read_recipe(path: Path, overrides: Sequence[str] = ()) -> dict[str, dict[str
         raise RecipeError(f"{path} must be TOML, but is not: {error}.") from error
     for override in overrides:
         name, equals, value = override.partition("=")
-        section, dot, key = name.partition(".")
-        if not (equals and dot and key):
+        *tables, key = name.split(".")
+        if not (equals and tables and all(tables) and key):
             raise RecipeError(f"an override must look like fit.updates=500, but is {override!r}.")
-        sections.setdefault(section, {})[key] = _value(value)
+        table: Any = sections
+        for step in tables:
+            table = table.setdefault(step, {})
+            if not isinstance(table, dict):
+                raise RecipeError(f"{override!r} must name a section, but {step} is a single value.")
+        table[key] = _value(value)
     return sections
 
 

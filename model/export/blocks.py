@@ -20,7 +20,7 @@ from model.ports import TOP_K_BLOCK as BLOCK
 
 
 @dataclass(frozen=True)
-class Scribe:
+class BlockWriter:
     """What every block needs: the graph, the precision, the weights, and the shapes of attention as graph values."""
 
     graph: GraphWriter

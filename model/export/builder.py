@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model.config import ModelConfig
-from model.export.blocks import AttentionMask, AttentionShapes, Scribe, forbidden, pad_rows, top_k
+from model.export.blocks import AttentionMask, AttentionShapes, BlockWriter, forbidden, pad_rows, top_k
 from model.export.graph import GraphWriter
 from model.export.quantisation import FloatLinear, Int8Linear, Range
 from model.export.weights import Weights
@@ -25,11 +25,11 @@ class Blueprint:
     precision: Precision
     ranges: Mapping[str, Range]
 
-    def scribe(self, name: str) -> Scribe:
+    def writer(self, name: str) -> BlockWriter:
         """A fresh graph in this precision."""
         graph = GraphWriter(name)
         linear = FloatLinear(graph) if self.precision == "f32" else Int8Linear(graph, self.ranges)
-        return Scribe(graph, linear, self.weights)
+        return BlockWriter(graph, linear, self.weights)
 
     @property
     def config(self) -> ModelConfig:
@@ -39,101 +39,101 @@ class Blueprint:
 
 def build_encoder(blueprint: Blueprint, path: Path) -> list[Path]:
     """The encoder stack and every decoder layer's cross-attention keys and values; returns the files written."""
-    scribe, config = blueprint.scribe("encoder"), blueprint.config
-    graph = scribe.graph
-    shapes = scribe.shapes("tokens")
-    embedded = scribe.embed("tokens", "source_embedding.weight", blueprint.weights.source_embedding)
+    write, config = blueprint.writer("encoder"), blueprint.config
+    graph = write.graph
+    shapes = write.shapes("tokens")
+    embedded = write.embed("tokens", "source_embedding.weight", blueprint.weights.source_embedding)
     end = graph.node("Shape", "tokens", start=1, end=2)
-    rows = graph.node("Slice", scribe.position_table(), graph.integers(0), end, graph.integers(0))  # -> (S, D)
-    x = scribe.flat(graph.node("Add", embedded, scribe.linear.looked_up(rows)))  # (B, S, D) -> (R, D)
+    rows = graph.node("Slice", write.position_table(), graph.integers(0), end, graph.integers(0))  # -> (S, D)
+    x = write.flat(graph.node("Add", embedded, write.linear.looked_up(rows)))  # (B, S, D) -> (R, D)
     for i in range(config.encoder_layers):
-        x = _encoder_layer(scribe, x, f"encoder.layers.{i}", shapes)
-    memory = scribe.final_norm(x, "encoder.norm")
-    prepared = scribe.linear.prepare(memory, "encoder.memory")
+        x = _encoder_layer(write, x, f"encoder.layers.{i}", shapes)
+    memory = write.final_norm(x, "encoder.norm")
+    prepared = write.linear.prepare(memory, "encoder.memory")
     names = iter(cross_names(config))
     for i in range(config.decoder_layers):
         for matrix in ("w_k", "w_v"):
-            mapped = scribe.linear_map(prepared, "encoder.memory", f"decoder.layers.{i}.cross_attention.{matrix}")
-            graph.output(scribe.heads(mapped, shapes), next(names))  # (R, D) -> (B, H, S, K)
+            mapped = write.linear_map(prepared, "encoder.memory", f"decoder.layers.{i}.cross_attention.{matrix}")
+            graph.output(write.heads(mapped, shapes), next(names))  # (R, D) -> (B, H, S, K)
     return graph.save(path, encoder_ports(config))
 
 
-def _encoder_layer(scribe: Scribe, x: str, prefix: str, shapes: AttentionShapes) -> str:
+def _encoder_layer(write: BlockWriter, x: str, prefix: str, shapes: AttentionShapes) -> str:
     def attention(y: str) -> str:
         name = f"{prefix}.self_attention"
-        query, key, value = _query_key_value(scribe, y, name)
-        attended = scribe.attend(query, key, value, shapes, AttentionMask(lengths="lengths"))
-        return scribe.join(attended, name)
+        query, key, value = _query_key_value(write, y, name)
+        attended = write.attend(query, key, value, shapes, AttentionMask(lengths="lengths"))
+        return write.join(attended, name)
 
-    x = scribe.residual(x, f"{prefix}.norm_self", attention)
+    x = write.residual(x, f"{prefix}.norm_self", attention)
     feed_forward = f"{prefix}.feed_forward"
-    return scribe.residual(x, f"{prefix}.norm_feed_forward", lambda y: scribe.feed_forward(y, feed_forward))
+    return write.residual(x, f"{prefix}.norm_feed_forward", lambda y: write.feed_forward(y, feed_forward))
 
 
-def _query_key_value(scribe: Scribe, x: str, name: str) -> tuple[str, str, str]:
+def _query_key_value(write: BlockWriter, x: str, name: str) -> tuple[str, str, str]:
     site = f"{name}.input"
-    prepared = scribe.linear.prepare(x, site)
-    query, key, value = (scribe.linear_map(prepared, site, f"{name}.{matrix}") for matrix in ("w_q", "w_k", "w_v"))
+    prepared = write.linear.prepare(x, site)
+    query, key, value = (write.linear_map(prepared, site, f"{name}.{matrix}") for matrix in ("w_q", "w_k", "w_v"))
     return query, key, value
 
 
 def build_decoder(blueprint: Blueprint, path: Path) -> list[Path]:
     """One decoder step, from token ids to the k best continuations; returns the files written."""
-    scribe, config = blueprint.scribe("decoder"), blueprint.config
-    graph = scribe.graph
-    shapes = scribe.shapes("tokens")
-    embedded = scribe.embed("tokens", SHARED_TABLE, blueprint.weights.target_embedding)
-    rows = graph.node("Gather", scribe.position_table(), "positions")  # (B) -> (B, D)
-    position = graph.node("Unsqueeze", scribe.linear.looked_up(rows), graph.integers(1))  # (B, D) -> (B, 1, D)
-    x = scribe.flat(graph.node("Add", embedded, position))  # (B, W, D) -> (R, D)
+    write, config = blueprint.writer("decoder"), blueprint.config
+    graph = write.graph
+    shapes = write.shapes("tokens")
+    embedded = write.embed("tokens", SHARED_TABLE, blueprint.weights.target_embedding)
+    rows = graph.node("Gather", write.position_table(), "positions")  # (B) -> (B, D)
+    position = graph.node("Unsqueeze", write.linear.looked_up(rows), graph.integers(1))  # (B, D) -> (B, 1, D)
+    x = write.flat(graph.node("Add", embedded, position))  # (B, W, D) -> (R, D)
     for i in range(config.decoder_layers):
-        x = _decoder_layer(scribe, x, i, shapes)
-    _head(scribe, scribe.final_norm(x, "decoder.norm"))
+        x = _decoder_layer(write, x, i, shapes)
+    _head(write, write.final_norm(x, "decoder.norm"))
     return graph.save(path, decoder_ports(config))
 
 
-def _decoder_layer(scribe: Scribe, x: str, i: int, shapes: AttentionShapes) -> str:
+def _decoder_layer(write: BlockWriter, x: str, i: int, shapes: AttentionShapes) -> str:
     prefix = f"decoder.layers.{i}"
 
     def self_attention(y: str) -> str:
         name = f"{prefix}.self_attention"
-        query, key, value = _query_key_value(scribe, y, name)
-        keys = _append(scribe, scribe.heads(key, shapes), f"key_{i}")
-        values = _append(scribe, scribe.heads(value, shapes), f"value_{i}")
-        attended = scribe.attend(query, keys, values, shapes, AttentionMask(added="visible", heads_ready=True))
-        return scribe.join(attended, name)
+        query, key, value = _query_key_value(write, y, name)
+        keys = _append(write, write.heads(key, shapes), f"key_{i}")
+        values = _append(write, write.heads(value, shapes), f"value_{i}")
+        attended = write.attend(query, keys, values, shapes, AttentionMask(added="visible", heads_ready=True))
+        return write.join(attended, name)
 
     def cross_attention(y: str) -> str:
         name = f"{prefix}.cross_attention"
         site = f"{name}.input"
-        query = scribe.linear_map(scribe.linear.prepare(y, site), site, f"{name}.w_q")
+        query = write.linear_map(write.linear.prepare(y, site), site, f"{name}.w_q")
         mask = AttentionMask(lengths="source_lengths", heads_ready=True)
-        attended = scribe.attend(query, f"cross_key_{i}", f"cross_value_{i}", shapes, mask)
-        return scribe.join(attended, name)
+        attended = write.attend(query, f"cross_key_{i}", f"cross_value_{i}", shapes, mask)
+        return write.join(attended, name)
 
-    x = scribe.residual(x, f"{prefix}.norm_self", self_attention)
-    x = scribe.residual(x, f"{prefix}.norm_cross", cross_attention)
+    x = write.residual(x, f"{prefix}.norm_self", self_attention)
+    x = write.residual(x, f"{prefix}.norm_cross", cross_attention)
     feed_forward = f"{prefix}.feed_forward"
-    return scribe.residual(x, f"{prefix}.norm_feed_forward", lambda y: scribe.feed_forward(y, feed_forward))
+    return write.residual(x, f"{prefix}.norm_feed_forward", lambda y: write.feed_forward(y, feed_forward))
 
 
-def _append(scribe: Scribe, new: str, kind: str) -> str:
+def _append(write: BlockWriter, new: str, kind: str) -> str:
     """Write `new` (B, H, W, K) into the cache (B, H, C, K) at each row's `write_index`; in place if it is bound so."""
-    written = scribe.graph.node("TensorScatter", f"past_{kind}", new, "write_index", axis=-2)
-    scribe.graph.output(written, f"present_{kind}")
+    written = write.graph.node("TensorScatter", f"past_{kind}", new, "write_index", axis=-2)
+    write.graph.output(written, f"present_{kind}")
     return f"present_{kind}"
 
 
-def _head(scribe: Scribe, x: str) -> None:
+def _head(write: BlockWriter, x: str) -> None:
     """Projection, log-softmax over what may be predicted, and the k best: (R, D) -> two of (B, W, k)."""
-    graph, weights, config = scribe.graph, scribe.weights, scribe.config
+    graph, weights, config = write.graph, write.weights, write.config
     site = "decoder.output"
     rows, mask = pad_rows(weights.projection), forbidden(config)
     # A tied projection takes the name of the embedding, so that one constant serves both.
     name = SHARED_TABLE.removesuffix(".weight") if config.tie_embeddings else "projection"
-    logits = scribe.linear.apply(scribe.linear.prepare(x, site), site, name, rows, mask)  # (R, D) -> (R, V')
+    logits = write.linear.apply(write.linear.prepare(x, site), site, name, rows, mask)  # (R, D) -> (R, V')
     log_probs = graph.node("LogSoftmax", logits, axis=-1)
     values, ids = top_k(graph, log_probs, len(rows), "k")  # (R, V') -> (R, k)
     lanes = graph.node("Concat", graph.node("Shape", "tokens"), "k", axis=0)
-    graph.output(scribe.reshape(values, lanes), "log_probs")  # (R, k) -> (B, W, k)
-    graph.output(scribe.reshape(ids, lanes), "ids")  # (R, k) -> (B, W, k)
+    graph.output(write.reshape(values, lanes), "log_probs")  # (R, k) -> (B, W, k)
+    graph.output(write.reshape(ids, lanes), "ids")  # (R, k) -> (B, W, k)

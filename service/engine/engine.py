@@ -26,6 +26,8 @@ class EngineOptions:
 
     max_queued_tokens: int = 65_536
     """Source tokens that may wait for a place in the batch."""
+    max_jobs: int = 256
+    """Jobs that may be here at once, waiting or running."""
     loop: LoopOptions = field(default_factory=LoopOptions)
 
 
@@ -37,6 +39,8 @@ class Engine:
         options = options or EngineOptions()
         self._metrics = metrics
         self._room = WaitingRoom(options.max_queued_tokens)
+        self._max_jobs = options.max_jobs
+        self._pending: set[PendingJob] = set()
         self._jobs: dict[Hashable, PendingJob] = {}  # by the keys of their open segments
         self._keys = itertools.count()
         self._events: asyncio.AbstractEventLoop | None = None
@@ -45,23 +49,24 @@ class Engine:
     async def translate(self, job: Job) -> Result:
         """Decode all segments of `job`.
 
-        Raises `Overloaded` at once when the queue is full, `DeadlineExceeded` when the job's time runs out,
+        Raises `Overloaded` at once when too much waits already, `DeadlineExceeded` when the job's time runs out,
         `EngineFailed` when the job itself makes the engine raise, and `EngineUnavailable` when the loop is dead or
         hangs. Cancelling it, like the deadline, drops its segments before the next step.
         """
         remaining = job.deadline - time.time()
         if remaining <= 0:
             raise DeadlineExceeded()
-        self.check()
         if not job.segments:
             return Result((), 0.0, 0.0)
         pending = self._accept(job)
         try:
+            self.check()  # only now: a loop that dies from here on ends this job too
             async with asyncio.timeout(remaining):
                 result = await pending.answer
         except TimeoutError:
             raise DeadlineExceeded() from None
         finally:
+            self._pending.discard(pending)
             self._withdraw(pending)
         self._metrics.inference_seconds.observe(result.inference_seconds)
         return result
@@ -79,6 +84,8 @@ class Engine:
     def _accept(self, job: Job) -> PendingJob:
         self._events = asyncio.get_running_loop()
         try:
+            if len(self._pending) >= self._max_jobs:
+                raise Overloaded(f"At most {self._max_jobs} requests may be here at once. Try again in a moment.")
             self._room.enter([len(source) for source in job.segments])
         except Overloaded:
             self._metrics.overloaded.inc()
@@ -86,6 +93,7 @@ class Engine:
         now = time.monotonic()
         segments = [Segment(next(self._keys), source, job.options, now) for source in job.segments]
         pending = PendingJob(job.request_id, segments, self._events.create_future())
+        self._pending.add(pending)
         self._jobs.update(dict.fromkeys(pending.open, pending))
         self._report_queue()
         self._loop.submit(segments)
@@ -154,7 +162,7 @@ class Engine:
 
     def _refuse_all(self) -> None:
         """Nobody waits for a loop that has ended."""
-        for pending in set(self._jobs.values()):
+        for pending in self._pending:
             pending.refuse(EngineUnavailable())
 
     def _report_queue(self) -> None:

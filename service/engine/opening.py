@@ -42,6 +42,11 @@ def threads_for(settings: Settings) -> int:
     return max(1, usable_cpus() // (settings.max_replicas * len(settings.bundles)))
 
 
+def max_jobs_for(settings: Settings) -> int:
+    """Requests that one replica holds: never so few that the batch could run dry while callers wait."""
+    return max(settings.max_ongoing, 8 * settings.max_slots)
+
+
 def open_engine(bundle: Bundle, settings: Settings, registry: Registry) -> tuple[Engine, ModelLabels]:
     """Load `bundle`, translate something to prove that it works, and start an engine on it.
 
@@ -59,7 +64,7 @@ def open_engine(bundle: Bundle, settings: Settings, registry: Registry) -> tuple
     special = SpecialIds(bos_id=bundle.config.bos_id, eos_id=bundle.config.eos_id)
     limits = BatcherLimits(max_slots=settings.max_slots, max_batch_tokens=settings.max_batch_tokens)
     loop = LoopOptions(stall_seconds=settings.engine_stall_s, batch_wait_seconds=settings.batch_wait_s)
-    options = EngineOptions(max_queued_tokens=settings.max_queued_tokens, loop=loop)
+    options = EngineOptions(max_queued_tokens=settings.max_queued_tokens, max_jobs=max_jobs_for(settings), loop=loop)
     engine = Engine(Batcher(stepper, limits, special=special), metrics, options)
     seconds = time.monotonic() - began
     metrics.loaded(seconds)

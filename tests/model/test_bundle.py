@@ -142,6 +142,10 @@ def test_a_manifest_that_is_not_text_is_refused(folder):
         ({"precisions": {}}, "at least one precision"),
         ({"precisions": {"int8": {"encoder": "encoder.int8.onnx"}}}, "must have the graphs encoder, decoder"),
         ({"precisions": {"int8": {"encoder": "a.onnx", "decoder": "b.onnx"}}}, "list every file it uses"),
+        ({"precisions": ["int8"]}, "precisions in"),
+        ({"precisions": {"int8": "decoder.onnx"}}, "precisions in"),
+        ({"files": {"decoder.int8.onnx": 5}}, "files in"),
+        ({"source_languages": 5}, "every field"),
         ({"decoding": {"beam": 4}}, "every field"),
     ],
 )
@@ -187,6 +191,19 @@ def test_a_bundle_is_replaced_as_a_whole(folder, contents):
 def test_a_writing_that_fails_leaves_what_was_there_and_nothing_else(folder, contents, tmp_path):
     with pytest.raises(BundleError, match="export it first"):
         write_bundle(folder, replace(contents, version="2", graph_files=(tmp_path / "gone.onnx",)))
+    assert Bundle.open(folder).manifest.version == "1"
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+def test_a_bundle_comes_back_if_its_successor_cannot_take_its_place(folder, contents, monkeypatch):
+    def rename(self: Path, target: Path, rename=Path.rename) -> Path:
+        if self.name == "new":
+            raise PermissionError("not here")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", rename)
+    with pytest.raises(PermissionError):
+        write_bundle(folder, replace(contents, version="2"))
     assert Bundle.open(folder).manifest.version == "1"
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 

@@ -20,6 +20,8 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
 START_SECONDS = 90.0
 """Generous: the machine may be busy with something else."""
 
@@ -76,7 +78,7 @@ class RunningService:
         request = urllib.request.Request(f"{self.url}{path}", data, {"Content-Type": "application/json", **headers})
         began = time.monotonic()
         try:
-            with urllib.request.urlopen(request, timeout=timeout) as reply:
+            with _OPENER.open(request, timeout=timeout) as reply:
                 return _answer(reply.status, reply.read(), reply.headers, began)
         except urllib.error.HTTPError as error:
             with error:

@@ -97,7 +97,9 @@ def test_promtool_finds_nothing_in_the_exposition(service):
 
 
 def test_a_caller_that_hangs_up_frees_its_slot(service):
-    body = json.dumps({"text": [f"This is boat number {n} here." for n in range(100)], "source": "en", "target": "de"}).encode()
+    body = json.dumps(
+        {"text": [f"This is boat number {n} here." for n in range(100)], "source": "en", "target": "de"}
+    ).encode()
     abandoned = f"translation_abandoned_segments_total {NAME}"
     before = service.metrics()[abandoned]
     with socket.create_connection(("127.0.0.1", service.port)) as connection:

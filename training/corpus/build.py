@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tqdm import tqdm
 
+from training.corpus.cleaning import Cleaner
 from training.corpus.duplicates import cap, unique
 from training.corpus.errors import CorpusError
 from training.corpus.holdout import NearDuplicates, draw
 from training.corpus.packages import PackageStore
 from training.corpus.pair import Pair
 from training.corpus.recipe import CorpusRecipe
-from training.corpus.repairs import repair
 from training.corpus.report import CorpusReport
-from training.corpus.rules import LAYOUT_RULE, Languages, Rule, choose_rules
-from training.corpus.segments import split_paragraphs, split_sentences
 from training.corpus.sources import Reader
 from training.corpus.words import key
+
+DEFAULT_CACHE = Path("~/.cache/dragoman/packages")
 
 _LEAKS = {
     "same-source": "the source equals a held-out source",
@@ -26,7 +27,6 @@ _LEAKS = {
     "similar-source": "the source has nearly the words of a held-out source",
     "contained": "the source contains a held-out source, or makes up most of one",
 }
-DEFAULT_CACHE = Path("~/.cache/dragoman/packages")
 
 
 def build_corpus(
@@ -35,46 +35,47 @@ def build_corpus(
     """Build the corpus that `recipe` describes in the folder `out`, and return its report.
 
     Writes one text a line: `train.SRC`, `train.TGT` and `train.origin` (the source each pair came from),
-    `dev.GROUP.SRC|TGT` and `test.GROUP.SRC|TGT` for every held-out group and for `reserved`, and `report.json`,
-    `report.txt`, `sources.json`. The same recipe and inputs give the same bytes. Packages are kept in `cache`.
-    Raises `CorpusError`; then `out` holds no finished corpus (the reports are written last).
+    `test.GROUP.SRC|TGT` and `dev.GROUP.SRC|TGT` for every held-out group, and `report.json`, `report.txt` and
+    `sources.json`. The same recipe and inputs give the same bytes. Packages are kept in `cache`; with `progress`,
+    bars are shown on a terminal. Raises `CorpusError`; then `out` holds no report, the mark of a finished corpus.
     """
     reader = Reader(recipe, PackageStore(cache.expanduser().absolute()), progress)
     report = CorpusReport((recipe.source, recipe.target))
-    reserved = _read_reserved(recipe, reader, report)
-    pairs = _read_sources(recipe, reader, report)
+    cleaner = Cleaner(recipe, report)
+    reserved = _read_reserved(recipe, reader, cleaner, report)
+    pairs = _read_sources(recipe, reader, cleaner, report)
     if not pairs:
         raise CorpusError("a corpus must have at least one pair, but cleaning left none; see the recipe's sources.")
     held_out = _hold_out(recipe, pairs, reserved)
-    train = _without_leaks(pairs, held_out, recipe, report, progress)
-    report.notes = reader.notes
-    _write(out, {"train": train, **held_out}, recipe, report)
+    watch = NearDuplicates((pair for rows in held_out.values() for pair in rows), recipe.corpus.near_duplicate)
+    bar = tqdm(pairs, desc="near duplicates of held-out text", unit="pair", disable=None if progress else True)
+    train = _without_leaks(bar, watch, report)
+    _write(out, {"train": train, **held_out}, report)
     _describe_sources(reader, train, report)
     report.write(out)
     return report
 
 
-def _read_reserved(recipe: CorpusRecipe, reader: Reader, report: CorpusReport) -> list[Pair]:
-    # Even without a reserved test set the packages are looked at: their text domains must stay out of training.
-    raw = reader.reserved()
+def _read_reserved(recipe: CorpusRecipe, reader: Reader, cleaner: Cleaner, report: CorpusReport) -> list[Pair]:
+    """The pairs of the reserved packages, if the recipe makes a test set of them."""
     if "reserved" not in recipe.holdouts:
         return []
-    report.read["reserved"] = len(raw)
-    return unique(_cleaned(raw, recipe, report, split=True), {"reserved": 1})
+    raw = _counted(reader.reserved(), report)
+    return unique(cleaner.clean(raw, split=True), {"reserved": 1})
 
 
-def _read_sources(recipe: CorpusRecipe, reader: Reader, report: CorpusReport) -> list[Pair]:
+def _read_sources(recipe: CorpusRecipe, reader: Reader, cleaner: Cleaner, report: CorpusReport) -> list[Pair]:
+    """The clean pairs of all sources, each once and within the sources' limits."""
+    limits = {source.name: source.targets_per_source for source in recipe.sources}
     kept: list[Pair] = []
     for source in recipe.sources:
-        raw = _counted(reader.read(source), report)
-        clean = list(_cleaned(raw, recipe, report, split=source.split_sentences))
+        clean = list(cleaner.clean(_counted(reader.read(source), report), split=source.split_sentences))
         if source.cap:
-            distinct = unique(clean, {source.name: source.targets_per_source})
-            chosen = cap(distinct, source.cap, recipe.seed)
-            _drop_others(distinct, chosen, "cap", "the source has more pairs than its cap", report)
-            clean = chosen
+            distinct = unique(clean, limits)
+            clean = cap(distinct, source.cap, recipe.corpus.seed)
+            _drop_others(distinct, clean, "cap", "the source has more pairs than its cap", report)
         kept += clean
-    distinct = unique(kept, {source.name: source.targets_per_source for source in recipe.sources})
+    distinct = unique(kept, limits)
     _drop_others(kept, distinct, "duplicate", "the pair, or a more frequent translation, is there already", report)
     return distinct
 
@@ -86,36 +87,11 @@ def _counted(pairs: Iterable[Pair], report: CorpusReport) -> Iterator[Pair]:
 
 
 def _drop_others(before: Sequence[Pair], after: Sequence[Pair], reason: str, why: str, report: CorpusReport) -> None:
+    """Count the pairs of `before` that are not, as objects, in `after`."""
     kept = {id(pair) for pair in after}
     for pair in before:
         if id(pair) not in kept:
             report.drop(reason, why, pair)
-
-
-def _cleaned(raw: Iterable[Pair], recipe: CorpusRecipe, report: CorpusReport, *, split: bool) -> Iterator[Pair]:
-    """Pairs that pass every rule, after repairs, cut into paragraphs and (if `split`) sentences."""
-    chosen = choose_rules(recipe.cleaning.drop)
-    early = tuple(rule for rule in chosen if rule is LAYOUT_RULE)
-    late = tuple(rule for rule in chosen if rule is not LAYOUT_RULE)
-    languages = Languages(recipe.source, recipe.target)
-    for pair in raw:
-        for paragraph in split_paragraphs(pair):
-            if not _passes(paragraph, early, recipe, languages, report):
-                continue
-            repaired = repair(paragraph)
-            for sentence in split_sentences(repaired) if split else (repaired,):
-                if _passes(sentence, late, recipe, languages, report):
-                    yield sentence
-
-
-def _passes(
-    pair: Pair, rules: Sequence[Rule], recipe: CorpusRecipe, languages: Languages, report: CorpusReport
-) -> bool:
-    for rule in rules:
-        if not rule.keeps(pair, recipe.cleaning, languages):
-            report.drop(rule.name, rule.why, pair)
-            return False
-    return True
 
 
 def _hold_out(recipe: CorpusRecipe, pairs: Sequence[Pair], reserved: Sequence[Pair]) -> dict[str, tuple[Pair, ...]]:
@@ -127,13 +103,13 @@ def _hold_out(recipe: CorpusRecipe, pairs: Sequence[Pair], reserved: Sequence[Pa
             candidates = _only_there(reserved, pairs)
         else:
             candidates = [pair for pair in pairs if groups[pair.origin] == group]
-        held = draw(candidates, sizes, recipe.seed, recipe.near_duplicate)
+        held = draw(candidates, sizes, recipe.corpus.seed, recipe.corpus.near_duplicate)
         sets |= {f"{name}.{group}": rows for name, rows in (("test", held.test), ("dev", held.dev)) if rows}
     return sets
 
 
 def _only_there(reserved: Iterable[Pair], elsewhere: Iterable[Pair]) -> list[Pair]:
-    """The reserved pairs whose source and translation no other pair has."""
+    """The reserved pairs of which no other pair has the source or the translation."""
     sources, targets = set(), set()
     for pair in elsewhere:
         sources.add(key(pair.source))
@@ -141,17 +117,9 @@ def _only_there(reserved: Iterable[Pair], elsewhere: Iterable[Pair]) -> list[Pai
     return [pair for pair in reserved if key(pair.source) not in sources and key(pair.target) not in targets]
 
 
-def _without_leaks(
-    pairs: Sequence[Pair],
-    held_out: Mapping[str, tuple[Pair, ...]],
-    recipe: CorpusRecipe,
-    report: CorpusReport,
-    progress: bool,
-) -> list[Pair]:
-    watch = NearDuplicates((pair for rows in held_out.values() for pair in rows), recipe.near_duplicate)
+def _without_leaks(pairs: Iterable[Pair], watch: NearDuplicates, report: CorpusReport) -> list[Pair]:
     kept = []
-    bar = tqdm(pairs, desc="near duplicates of held-out rows", unit="pair", disable=None if progress else True)
-    for pair in bar:
+    for pair in pairs:
         leak = watch.find(pair)
         if leak is None:
             kept.append(pair)
@@ -160,18 +128,30 @@ def _without_leaks(
     return kept
 
 
-def _write(out: Path, sets: Mapping[str, Sequence[Pair]], recipe: CorpusRecipe, report: CorpusReport) -> None:
+def _write(out: Path, sets: Mapping[str, Sequence[Pair]], report: CorpusReport) -> None:
+    source, target = report.languages
     out.mkdir(parents=True, exist_ok=True)
-    for name in ("report.json", "report.txt", "sources.json"):
-        (out / name).unlink(missing_ok=True)
+    _remove_earlier(out)
     for name, pairs in sets.items():
-        write_lines(out / f"{name}.{recipe.source}", (pair.source for pair in pairs))
-        write_lines(out / f"{name}.{recipe.target}", (pair.target for pair in pairs))
+        _write_lines(out / f"{name}.{source}", (pair.source for pair in pairs))
+        _write_lines(out / f"{name}.{target}", (pair.target for pair in pairs))
         report.count_set(name, pairs)
-    write_lines(out / "train.origin", (pair.origin for pair in sets["train"]))
+    _write_lines(out / "train.origin", (pair.origin for pair in sets["train"]))
 
 
-def write_lines(path: Path, lines: Iterable[str]) -> None:
+def _remove_earlier(out: Path) -> None:
+    """Take away an earlier corpus, whose sets may have had other names; its report lists them."""
+    report = out / "report.json"
+    if not report.is_file():
+        return
+    earlier = json.loads(report.read_text(encoding="utf-8"))
+    report.unlink()
+    for name in earlier["sets"]:
+        for language in earlier["languages"]:
+            (out / f"{name}.{language}").unlink(missing_ok=True)
+
+
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
     """Write `lines`, each ended by LF alone, in UTF-8."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(line + "\n" for line in lines)
@@ -182,3 +162,4 @@ def _describe_sources(reader: Reader, train: Iterable[Pair], report: CorpusRepor
     for pair in train:
         counts[pair.origin, pair.part] = counts.get((pair.origin, pair.part), 0) + 1
     report.sources = [{**part, "training_pairs": counts.get(where, 0)} for where, part in reader.parts.items()]
+    report.notes = list(reader.notes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
@@ -23,7 +24,9 @@ def is_catalogue(path: str, language: str) -> bool:
 
 
 def find_catalogues(folder: Path, language: str) -> list[Path]:
-    """All catalogues of `language` below `folder`, sorted."""
+    """All catalogues of `language` below `folder`, sorted; `folder` itself if it is a single catalogue."""
+    if folder.is_file():
+        return [folder]
     files = (path for path in folder.rglob("*") if path.suffix in (".mo", ".po") and path.is_file())
     return sorted(path for path in files if is_catalogue(path.relative_to(folder).as_posix(), language))
 
@@ -39,9 +42,10 @@ def read_catalogue(path: Path, origin: str, part: str) -> Iterator[Pair]:
     The header, obsolete entries and untranslated ones are no pairs. Contexts (`msgctxt`) are left out. A plural pairs
     the singular with the first form and the plural with the last. Raises `CorpusError` for a damaged file.
     """
+    read = polib.mofile if path.suffix == ".mo" else polib.pofile
     try:
-        entries = polib.mofile(str(path)) if path.suffix == ".mo" else polib.pofile(str(path))
-    except (OSError, ValueError, LookupError) as error:
+        entries = read(str(path))
+    except (OSError, ValueError, LookupError, struct.error) as error:
         raise CorpusError(f"{path} must be a gettext catalogue, but cannot be read: {error}.") from error
     for entry in entries:
         if entry.obsolete:

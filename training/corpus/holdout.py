@@ -16,6 +16,8 @@ _GRAM = 4
 """Containment is looked up by runs of so many words; shorter texts are contained in too much to say anything."""
 _COVER = 0.5
 """A training text inside a held-out one is a copy if it makes up this share of its words."""
+_ROUNDING = 1e-9
+"""0.7 · 10 must not count as more than 7."""
 
 
 class NearDuplicates:
@@ -57,7 +59,7 @@ class NearDuplicates:
     def _prefix(self, text: frozenset[str]) -> list[str]:
         """The rarest words of `text`, so many that a set with the wanted Jaccard similarity must share one of them."""
         rarest = sorted(text, key=lambda word: (self._frequency[word], word))
-        return rarest[: len(text) - ceil(self._threshold * len(text)) + 1]
+        return rarest[: len(text) - ceil(self._threshold * len(text) - _ROUNDING) + 1]
 
     def _similar(self, text: frozenset[str]) -> bool:
         candidates = {index for word in self._prefix(text) for index in self._by_word.get(word, ())}

@@ -78,13 +78,15 @@ def find_help(folder: Path, language: str) -> Path | None:
     return found[0] if found else None
 
 
-def read_help(sources: Path, targets: Path, origin: str, part: str) -> Iterator[Pair]:
-    """Pairs of all pages that are in both folders, page by page in the order of their names."""
-    for page in sorted(sources.rglob("*.html")):
-        twin = targets / page.relative_to(sources)
-        if not twin.is_file():
-            continue
-        theirs = read_paragraphs(twin.read_text(encoding="utf-8", errors="replace"))
-        for key, text in read_paragraphs(page.read_text(encoding="utf-8", errors="replace")).items():
-            if key in theirs:
-                yield Pair(text, theirs[key], origin, part)
+def paired_pages(sources: Path, targets: Path) -> list[tuple[Path, Path]]:
+    """The pages that are in both folders, in the order of their names."""
+    pages = sorted(page.relative_to(sources) for page in sources.rglob("*.html"))
+    return [(sources / page, targets / page) for page in pages if (targets / page).is_file()]
+
+
+def read_page(source: Path, target: Path, origin: str, part: str) -> Iterator[Pair]:
+    """Pairs of the paragraphs that are on both pages, in the order of the source page."""
+    theirs = read_paragraphs(target.read_text(encoding="utf-8", errors="replace"))
+    for key, text in read_paragraphs(source.read_text(encoding="utf-8", errors="replace")).items():
+        if key in theirs:
+            yield Pair(text, theirs[key], origin, part)

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import glob
 import re
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from training.corpus.errors import CorpusError
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which files of a package are unpacked."""
+
+    name: str
+    """Names the place in the cache; another selection of the same package lies elsewhere."""
+    wants: Callable[[str], bool]
+    """Decides by the path within the package, such as `usr/share/locale/de/LC_MESSAGES/x.mo`."""
 
 
 @dataclass(frozen=True)
@@ -38,19 +49,20 @@ class PackageStore:
     def __init__(self, cache: Path) -> None:
         self._cache = cache
 
-    def fetch(self, name: str, wanted: Callable[[str], bool]) -> Package:
-        """Package `name` with the files whose path within the package is `wanted`, and its copyright file.
+    def fetch(self, name: str, selection: Selection) -> Package:
+        """Package `name` with the selected files and its copyright file.
 
         Raises `CorpusError` when it can be neither found in the cache nor downloaded.
         """
         self._cache.mkdir(parents=True, exist_ok=True)
         archive = self._find(name) or self._download(name)
         version = archive.stem.split("_")[1].replace("%3a", ":")
-        return Package(name, version, self._unpack(archive, name, wanted))
+        return Package(name, version, self._unpack(archive, name, selection))
 
     def _find(self, name: str) -> Path | None:
-        found = sorted(self._cache.glob(f"{name}_*.deb"))
-        return found[-1] if found else None
+        """The newest file of package `name` in the cache."""
+        found = self._cache.glob(f"{glob.escape(name)}_*.deb")
+        return max(found, key=lambda path: (path.stat().st_mtime, path.name), default=None)
 
     def _download(self, name: str) -> Path:
         if not re.fullmatch(r"[a-z0-9][a-z0-9+.-]+", name):
@@ -69,23 +81,34 @@ class PackageStore:
             )
         return archive
 
-    def _unpack(self, archive: Path, name: str, wanted: Callable[[str], bool]) -> Path:
-        """Extract beside the archive, under a name that appears only when all of it is there."""
-        folder = self._cache / "files" / archive.stem
+    def _unpack(self, archive: Path, name: str, selection: Selection) -> Path:
+        """Extract into the cache, under a name that appears only when all of it is there."""
+        folder = self._cache / "files" / selection.name / archive.stem
         if folder.is_dir():
             return folder
         partial = folder.with_name(folder.name + ".partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         copyright_file = f"usr/share/doc/{name}/copyright"
-        process = subprocess.Popen(["dpkg-deb", "--fsys-tarfile", str(archive)], stdout=subprocess.PIPE)
         try:
-            with process, tarfile.open(fileobj=process.stdout, mode="r|") as tar:
-                for member in tar:
-                    path = member.name.removeprefix("./")
-                    if member.isfile() and (path == copyright_file or wanted(path)):
-                        tar.extract(member, partial, filter="data")
-        except tarfile.TarError as error:
-            raise CorpusError(f"{archive} must be a Debian package, but is damaged ({error}); delete it.") from error
+            for tar, member in _members(archive):
+                path = member.name.removeprefix("./")
+                if member.isfile() and (path == copyright_file or selection.wants(path)):
+                    tar.extract(member, partial, filter="data")
+        except (OSError, tarfile.TarError) as error:
+            raise CorpusError(f"{archive} must be a Debian package, but cannot be unpacked: {error}") from error
         partial.rename(folder)
         return folder
+
+
+def _members(archive: Path) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
+    """The files in a package, as dpkg-deb streams them; nothing of the package is run or installed."""
+    command = ["dpkg-deb", "--fsys-tarfile", str(archive)]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process,
+        tarfile.open(fileobj=process.stdout, mode="r|") as tar,
+    ):
+        for member in tar:
+            yield tar, member
+    if process.returncode:
+        raise tarfile.TarError(f"dpkg-deb ended with status {process.returncode}; delete the file to fetch it again.")

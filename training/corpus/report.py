@@ -12,6 +12,7 @@ from typing import Any
 from training.corpus.pair import Pair
 
 _EXAMPLES = 5
+_EXAMPLES_TITLE = "Examples of what was dropped"
 
 
 @dataclass
@@ -99,17 +100,21 @@ class CorpusReport:
             for name, counts in self.sets.items()
         ]
         lines += ["", *(f"Note: {note}" for note in self.notes)] if self.notes else []
-        lines += ["", "Examples of what was dropped"]
+        lines += ["", _EXAMPLES_TITLE]
         for reason, tally in self.dropped.items():
             lines.append(f"  {reason}")
             lines += [f"    [{o}] {_one_line(s)}  →  {_one_line(t)}" for o, s, t in tally.examples]
         return "\n".join(lines) + "\n"
 
     def write(self, folder: Path) -> None:
-        """Write report.json, report.txt and sources.json into `folder`."""
-        _write_json(folder / "report.json", self.to_dict())
+        """Write sources.json, report.txt and, as the mark of a finished corpus, report.json into `folder`."""
         _write_json(folder / "sources.json", self.sources)
         (folder / "report.txt").write_text(self.to_text(), encoding="utf-8")
+        _write_json(folder / "report.json", self.to_dict())
+
+    def __str__(self) -> str:
+        """The tables alone."""
+        return self.to_text().partition(_EXAMPLES_TITLE)[0].rstrip()
 
 
 def _one_line(text: str) -> str:

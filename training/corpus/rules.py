@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -25,7 +24,7 @@ _FUNCTION_WORDS = {"en": frozenset(_ENGLISH.split()), "de": frozenset(_GERMAN.sp
 """Words so common in one language, and so rare in the other, that a few of them tell which it is."""
 
 _IDENTIFIER = re.compile(r"[\w-]+(?:[._][\w-]+)+")
-_LATIN = re.compile(r"[A-Za-z\u00aa-\u024f\u1e00-\u1eff]")
+_FOREIGN_LETTER = re.compile(r"(?![A-Za-z\u00aa-\u024f\u1e00-\u1eff])[^\W\d_]")
 _LETTER = re.compile(r"[^\W\d_]")
 _LAYOUT = re.compile(r"\S[ \t]{3,}\S|\t|^[ \t]*-{1,2}\w[^\n]*\n|[-=_*]{5,}", re.MULTILINE)
 _LATIN_CODES = "en de fr es it pt nl sv da nb nn fi pl cs sk sl hr hu ro et lv lt tr id"
@@ -33,9 +32,10 @@ _LANGUAGES_IN_LATIN = frozenset(_LATIN_CODES.split())
 
 
 @dataclass(frozen=True)
-class Languages:
-    """The codes of the two sides, for the rules that need to know them."""
+class RuleContext:
+    """What a rule may know besides the pair: the recipe's limits and the codes of both languages."""
 
+    limits: CleaningRecipe
     source: str
     target: str
 
@@ -47,93 +47,96 @@ class Rule:
     name: str
     why: str
     """What a dropped pair had wrong, for the report."""
-    keeps: Callable[[Pair, CleaningRecipe, Languages], bool]
+    keeps: Callable[[Pair, RuleContext], bool]
 
 
-def not_fuzzy(pair: Pair, _limits: CleaningRecipe, _languages: Languages) -> bool:
+def not_fuzzy(pair: Pair, _context: RuleContext) -> bool:
     """The translation is not marked as a guess."""
     return not pair.fuzzy
 
 
-def not_empty(pair: Pair, _limits: CleaningRecipe, _languages: Languages) -> bool:
+def not_empty(pair: Pair, _context: RuleContext) -> bool:
     """Both sides hold something."""
     return bool(pair.source.strip()) and bool(pair.target.strip())
 
 
-def no_layout(pair: Pair, _limits: CleaningRecipe, _languages: Languages) -> bool:
+def no_layout(pair: Pair, _context: RuleContext) -> bool:
     """No side is a table or drawing held together by spaces, tabs or rulers."""
     return not (_LAYOUT.search(pair.source.strip()) or _LAYOUT.search(pair.target.strip()))
 
 
-def no_replacement_characters(pair: Pair, _limits: CleaningRecipe, _languages: Languages) -> bool:
+def no_replacement_characters(pair: Pair, _context: RuleContext) -> bool:
     """No side holds U+FFFD, the trace of a wrong decoding, or text of UTF-8 read as Latin-1."""
     text = pair.source + pair.target
     return "\ufffd" not in text and not re.search(r"Ã[\u0080-\u00bf]", text)
 
 
-def enough_letters(pair: Pair, limits: CleaningRecipe, _languages: Languages) -> bool:
+def enough_letters(pair: Pair, context: RuleContext) -> bool:
     """Each side has letters, and is mostly letters and spaces."""
     for text in (pair.source, pair.target):
         letters = len(_LETTER.findall(text))
-        if letters < limits.min_letters or letters + text.count(" ") < limits.min_letter_share * len(text):
+        if letters < context.limits.min_letters or letters + text.count(" ") < context.limits.min_letter_share * len(
+            text
+        ):
             return False
     return True
 
 
-def not_too_long(pair: Pair, limits: CleaningRecipe, _languages: Languages) -> bool:
+def not_too_long(pair: Pair, context: RuleContext) -> bool:
     """Neither side is longer than `max_chars`."""
-    return max(len(pair.source), len(pair.target)) <= limits.max_chars
+    return max(len(pair.source), len(pair.target)) <= context.limits.max_chars
 
 
-def balanced_length(pair: Pair, limits: CleaningRecipe, _languages: Languages) -> bool:
+def balanced_length(pair: Pair, context: RuleContext) -> bool:
     """The sides' lengths are alike: (long + slack) / (short + slack) <= max_ratio."""
-    lengths = sorted(len(text) + limits.ratio_slack for text in (pair.source, pair.target))
-    return lengths[1] <= limits.max_ratio * lengths[0]
+    lengths = sorted(len(text) + context.limits.ratio_slack for text in (pair.source, pair.target))
+    return lengths[1] <= context.limits.max_ratio * lengths[0]
 
 
-def same_placeholders(pair: Pair, _limits: CleaningRecipe, _languages: Languages) -> bool:
+def same_placeholders(pair: Pair, _context: RuleContext) -> bool:
     """Both sides hold the same placeholders, each equally often."""
-    return _multiset(PLACEHOLDER, pair.source) == _multiset(PLACEHOLDER, pair.target)
+    return _found(PLACEHOLDER, pair.source) == _found(PLACEHOLDER, pair.target)
 
 
-def same_tags(pair: Pair, _limits: CleaningRecipe, _languages: Languages) -> bool:
+def same_tags(pair: Pair, _context: RuleContext) -> bool:
     """Both sides hold the same markup tags and entities, each equally often."""
-    return _multiset(TAG, pair.source) == _multiset(TAG, pair.target)
+    return _found(TAG, pair.source) == _found(TAG, pair.target)
 
 
-def same_addresses(pair: Pair, _limits: CleaningRecipe, _languages: Languages) -> bool:
+def same_addresses(pair: Pair, _context: RuleContext) -> bool:
     """Both sides hold the same URLs and mail addresses."""
-    return _multiset(ADDRESS, pair.source) == _multiset(ADDRESS, pair.target)
+    return _found(ADDRESS, pair.source) == _found(ADDRESS, pair.target)
 
 
-def _multiset(pattern: re.Pattern[str], text: str) -> Counter[str]:
-    return Counter(match.group().rstrip(".,;:!?") for match in pattern.finditer(text))
+def _found(pattern: re.Pattern[str], text: str) -> list[str]:
+    """A multiset of what `pattern` finds: sorted, without the punctuation behind it."""
+    return sorted(found.rstrip(".,;:!?") for found in pattern.findall(text))
 
 
-def translated(pair: Pair, limits: CleaningRecipe, _languages: Languages) -> bool:
+def translated(pair: Pair, context: RuleContext) -> bool:
     """The target is no copy of its source, unless it is short enough to be a name."""
     source = words(pair.source)
-    return len(source) <= limits.max_copy_words or source != words(pair.target)
+    return len(source) <= context.limits.max_copy_words or source != words(pair.target)
 
 
-def no_identifier(pair: Pair, _limits: CleaningRecipe, _languages: Languages) -> bool:
+def no_identifier(pair: Pair, _context: RuleContext) -> bool:
     """The source is language, not the name under which a program keeps its message, such as `job-state.held`."""
     return pair.source == pair.target or not _IDENTIFIER.fullmatch(pair.source)
 
 
-def right_script(pair: Pair, _limits: CleaningRecipe, languages: Languages) -> bool:
+def right_script(pair: Pair, context: RuleContext) -> bool:
     """A side in a language of the Latin script has at most a tenth of its letters from others."""
-    for text, language in ((pair.source, languages.source), (pair.target, languages.target)):
-        letters = _LETTER.findall(text)
-        foreign = sum(not _LATIN.match(letter) for letter in letters)
-        if language in _LANGUAGES_IN_LATIN and foreign > 0.1 * len(letters):
+    for text, language in ((pair.source, context.source), (pair.target, context.target)):
+        if text.isascii() or language not in _LANGUAGES_IN_LATIN:
+            continue
+        if len(_FOREIGN_LETTER.findall(text)) > 0.1 * len(_LETTER.findall(text)):
             return False
     return True
 
 
-def right_language(pair: Pair, _limits: CleaningRecipe, languages: Languages) -> bool:
+def right_language(pair: Pair, context: RuleContext) -> bool:
     """Neither side has more function words of the other's language than of its own, if it has two different ones."""
-    sides = ((pair.source, languages.source, languages.target), (pair.target, languages.target, languages.source))
+    sides = ((pair.source, context.source, context.target), (pair.target, context.target, context.source))
     for text, own, other in sides:
         theirs = _function_words(text, other)
         if theirs >= 2 and theirs > _function_words(text, own):

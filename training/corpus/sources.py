@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tqdm import tqdm
 
 from training.corpus.catalogues import domain, find_catalogues, is_catalogue, read_catalogue
 from training.corpus.errors import CorpusError
 from training.corpus.files import read_paired, read_tsv
-from training.corpus.libreoffice import find_help, is_help_page, read_help
-from training.corpus.packages import Package, PackageStore
+from training.corpus.libreoffice import find_help, is_help_page, paired_pages, read_page
+from training.corpus.packages import Package, PackageStore, Selection
 from training.corpus.pair import Pair
 from training.corpus.recipe import CorpusRecipe, SourceRecipe
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -33,8 +35,8 @@ class Reader:
     def reserved(self) -> list[Pair]:
         """The pairs of the reserved packages. Their text domains are barred from every other source afterwards."""
         pairs: list[Pair] = []
-        for name in self._bar(self.recipe.reserved, "reserved packages"):
-            package = self.store.fetch(name, self._is_wanted_catalogue)
+        for name in self._bar(self.recipe.corpus.reserved, "reserved packages"):
+            package = self.store.fetch(name, self._catalogues())
             self._note_package("reserved", package, "")
             for path in find_catalogues(package.folder, self.recipe.target):
                 self._reserved_domains.add(domain(path, self.recipe.target))
@@ -65,7 +67,7 @@ class Reader:
             self._note_files(source, source.name)
             yield from self._read_catalogues(self.recipe.resolve(source.path), source, source.name)
         for name in self._bar(source.packages, source.name):
-            package = self.store.fetch(name, self._is_wanted_catalogue)
+            package = self.store.fetch(name, self._catalogues())
             self._note_package(source.name, package, source.attribution)
             yield from self._read_catalogues(package.folder, source, name)
 
@@ -83,7 +85,7 @@ class Reader:
     def _read_help(self, source: SourceRecipe) -> Iterator[Pair]:
         folders = [self.recipe.resolve(source.path)] if source.path else []
         for name in self._bar(source.packages, source.name):
-            package = self.store.fetch(name, is_help_page)
+            package = self.store.fetch(name, Selection("help", is_help_page))
             self._note_package(source.name, package, source.attribution)
             folders.append(package.folder)
         if source.path:
@@ -94,21 +96,24 @@ class Reader:
             if not found:
                 raise CorpusError(f"source {source.name!r} must hold help pages in {language!r}, but there are none.")
             sides.append(found[0])
-        yield from read_help(sides[0], sides[1], source.name, source.packages[-1] if source.packages else source.name)
+        part = source.packages[-1] if source.packages else source.name
+        for ours, theirs in self._bar(paired_pages(sides[0], sides[1]), f"{source.name} pages", "page"):
+            yield from read_page(ours, theirs, source.name, part)
 
     def _read_files(self, source: SourceRecipe) -> Iterator[Pair]:
         path = self.recipe.resolve(source.path)
         self._note_files(source, path.name)
         if source.kind == "tsv":
-            yield from read_tsv(path, source.name)
+            pairs = read_tsv(path, source.name)
         else:
-            yield from read_paired(path, self.recipe.resolve(source.target_path), source.name)
+            pairs = read_paired(path, self.recipe.resolve(source.target_path), source.name)
+        yield from self._bar(pairs, source.name, "pair")
 
-    def _is_wanted_catalogue(self, path: str) -> bool:
-        return is_catalogue(path, self.recipe.target)
+    def _catalogues(self) -> Selection:
+        return Selection(f"catalogues.{self.recipe.target}", lambda path: is_catalogue(path, self.recipe.target))
 
-    def _bar(self, names: tuple[str, ...], what: str) -> Iterator[str]:
-        return iter(tqdm(names, desc=what, unit="package", disable=None if self.progress else True))
+    def _bar(self, items: Iterable[T], what: str, unit: str = "package") -> Iterator[T]:
+        return iter(tqdm(items, desc=what, unit=unit, disable=None if self.progress else True))
 
     def _note_package(self, origin: str, package: Package, attribution: str) -> None:
         self.parts[origin, package.name] = {

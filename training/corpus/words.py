@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 PLACEHOLDER = re.compile(
     r"%\([A-Za-z_]\w*\)[-#0 +]?\d*(?:\.\d+)?[a-zA-Z]"  # %(name)s
@@ -13,13 +14,17 @@ PLACEHOLDER = re.compile(
 )
 TAG = re.compile(r"</?[A-Za-z][^<>]*>|&(?:#\d+|[A-Za-z]{2,8});|\[/?[a-z]+\]")
 ADDRESS = re.compile(r"(?:https?|ftp)://[^\s<>\"')\]]+|\bwww\.[^\s<>\"')\]]+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
-_NOT_LETTER = re.compile(r"[\W\d_]+")
+
+_IDEOGRAPH = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+"""Kana and Han: written without spaces, so each character counts as a word."""
+_WORD = re.compile(rf"[{_IDEOGRAPH}]|(?:(?![{_IDEOGRAPH}])[^\W\d_])+")
 
 
+@lru_cache(maxsize=16)  # the rules and the watch for near duplicates ask for the same text in a row
 def words(text: str) -> tuple[str, ...]:
     """The words of `text`: runs of letters, lower case, without placeholders, tags and addresses."""
     bare = ADDRESS.sub(" ", TAG.sub(" ", PLACEHOLDER.sub(" ", text)))
-    return tuple(_NOT_LETTER.sub(" ", bare.lower()).split())
+    return tuple(_WORD.findall(bare.lower()))
 
 
 def key(text: str) -> str:
