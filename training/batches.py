@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from model.config import ModelConfig
-from model.tokenizer import Tokenizer
+from model.tokenizer import PAD_ID, Tokenizer
 from training.progress import progress
 
 Ids = NDArray[np.int32]
@@ -64,14 +64,18 @@ class Batch:
     @property
     def target_tokens(self) -> int:
         """Real target tokens, EOS counted."""
-        return int((self.target_out != 0).sum())
+        return int((self.target_out != PAD_ID).sum())
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on `device`."""
+        return Batch(*(getattr(self, field.name).to(device) for field in fields(self)))
 
 
-def encode_pairs(pairs: Iterable[tuple[str, str]], tokenizer: Tokenizer, max_length: int) -> Pairs:
+def encode_pairs(pairs: Sequence[tuple[str, str]], tokenizer: Tokenizer, max_length: int) -> Pairs:
     """Text to ids; pairs with a side of more than `max_length` tokens or with an empty side are left out."""
     sources: list[Ids] = []
     targets: list[Ids] = []
-    bar = progress(None, "encoding", "pair")
+    bar = progress(len(pairs), "encoding", "pair")
     for source, target in pairs:
         bar.update()
         x, y = tokenizer.encode(source), tokenizer.encode(target)

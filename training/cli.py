@@ -129,7 +129,7 @@ def _corpus(options: argparse.Namespace) -> None:
     report = build_corpus(
         load_recipe(options.recipe, options.set), options.out, cache=options.cache, progress=sys.stderr.isatty()
     )
-    _say(str(report))
+    _say(report.to_text())
 
 
 def _tokenizer(options: argparse.Namespace) -> None:

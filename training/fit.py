@@ -22,7 +22,7 @@ from training.checkpoint import CheckpointError, Checkpoints, fingerprint, load
 from training.journal import Journal
 from training.objective import projected_cross_entropy
 from training.optimizer import MasterOptimizer
-from training.recipe import FitRecipe, model_config
+from training.recipe import FitRecipe, RecipeError, model_config
 from training.schedule import Schedule
 from training.validate import DevSet, read_dev_sets, validate
 
@@ -68,7 +68,8 @@ class Trainer:
     def __init__(self, config: ModelConfig, recipe: FitRecipe, pairs: Pairs) -> None:
         torch.manual_seed(recipe.seed)
         self.config, self.recipe, self.pairs = config, recipe, pairs
-        network = Transformer(config)
+        self.device = _device(recipe.device)
+        network = Transformer(config).to(self.device)
         self.optimizer = MasterOptimizer(network, recipe)
         self.network = network.to(_DTYPES[recipe.precision]).train()
         self.schedule = Schedule(
@@ -98,7 +99,7 @@ class Trainer:
         """One optimiser update. Its gradient is Σ loss / Σ real target tokens over *all* its micro-batches."""
         numbers = self.next_batch()
         batches = [
-            collate(self.pairs, part, self.config)
+            collate(self.pairs, part, self.config).to(self.device)
             for part in micro_batches(numbers, self.pairs, self.recipe.micro_batch_tokens)
         ]
         tokens = sum(batch.target_tokens for batch in batches)
@@ -140,6 +141,7 @@ class Trainer:
             "recipe": asdict(self.recipe),
             "optimizer": self.optimizer.state_dict(),
             "random": torch.get_rng_state(),
+            "random_cuda": torch.cuda.get_rng_state() if self.device.type == "cuda" else None,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -152,6 +154,16 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         self.at = Position(**state["at"])
         torch.set_rng_state(state["random"])
+        if self.device.type == "cuda" and state["random_cuda"] is not None:
+            torch.cuda.set_rng_state(state["random_cuda"])
+
+
+def _device(asked: str) -> torch.device:
+    """Where to train. Raises `RecipeError` when CUDA is asked for and not there: a silent CPU run would take weeks."""
+    there = torch.cuda.is_available()
+    if asked == "cuda" and not there:
+        raise RecipeError("[fit] device is cuda, but torch finds none; install a CUDA build or say cpu or auto.")
+    return torch.device("cuda" if asked != "cpu" and there else "cpu")
 
 
 @dataclass(frozen=True)
@@ -166,6 +178,8 @@ class RunFolder:
 
 def fit(config_values: dict[str, Any], recipe: FitRecipe, folder: RunFolder) -> Position:
     """Train until `recipe.updates`, going on from the last checkpoint in `folder.out` if there is one."""
+    if recipe.threads:
+        torch.set_num_threads(recipe.threads)
     tokenizer = Tokenizer(folder.tokenizer)
     config = model_config(config_values, tokenizer.vocab_size)
     source, target = folder.languages
@@ -176,6 +190,7 @@ def fit(config_values: dict[str, Any], recipe: FitRecipe, folder: RunFolder) -> 
     checkpoints = Checkpoints(folder.out / "checkpoints", recipe.average)
     identity = {"tokenizer": fingerprint(folder.tokenizer), "pairs": len(pairs)}
     seconds = _resume(trainer, checkpoints, identity)
+    folder.out.mkdir(parents=True, exist_ok=True)
     _describe(folder, config, recipe, identity)
     journal = Journal(folder.out, recipe.updates, trainer.at.update)
     try:

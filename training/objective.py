@@ -33,8 +33,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float, pad_id: int) -> Any:  # type: ignore[override]
         grad_hidden, grad_weight = torch.empty_like(hidden), torch.zeros_like(weight, dtype=torch.float32)
-        smoothed = torch.zeros((), dtype=torch.float32)
-        nll = torch.zeros((), dtype=torch.float32)
+        smoothed, nll = torch.zeros(2, dtype=torch.float32, device=hidden.device).unbind()
         for start in range(0, hidden.shape[0], CHUNK):
             rows = slice(start, start + CHUNK)
             log_p = (hidden[rows] @ weight.T).float().log_softmax(dim=-1)  # (C, D), (V, D) -> (C, V)

@@ -24,6 +24,7 @@ class RecipeError(Exception):
 
 Precision = Literal["bf16", "f32"]
 Optimizer = Literal["adam", "muon"]
+Device = Literal["auto", "cpu", "cuda"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +61,10 @@ class FitRecipe:
     checkpoint_every: int = 500
     average: int = 5
     """How many of the newest checkpoints are kept, and averaged by `publish` (section 6.1: 5 for base, 20 for big)."""
+    device: Device = "auto"
+    """`auto`: CUDA where there is one."""
+    threads: int = 0
+    """Threads of the processor; 0 leaves it to torch. A tiny network is faster with one."""
     max_bad_updates: int = 10
     """Updates in a row with a non-finite loss or gradient before training stops."""
 

@@ -17,6 +17,8 @@ from training.corpus.files import read_lines
 
 _TOO_LARGE = re.compile(r"Vocabulary size (?:is )?too high \(\d+\)\. Please set it to a value <= (\d+)")
 _SMALLEST_STEP = 128
+_FIXED_PIECES = 4 + 256
+"""Special symbols and bytes."""
 _THREADS = 2
 
 
@@ -118,9 +120,11 @@ def _train(files: Iterable[Path], prefix: Path, options: SubwordOptions) -> None
     except (RuntimeError, OSError) as error:
         if match := _TOO_LARGE.search(str(error)):
             largest = int(match[1])
+            # A multiple spares the graphs some padding; where there is none above the fixed pieces, any size will do.
+            advised = largest - largest % _SMALLEST_STEP
             raise CorpusError(
                 f"the corpus must be large enough for {options.vocab_size} subwords, but holds {largest} at most; ask "
-                f"for {largest - largest % _SMALLEST_STEP or largest}, or add text."
+                f"for {advised if advised > _FIXED_PIECES else largest}, or add text."
             ) from error
         raise CorpusError(f"SentencePiece could not train {options.vocab_size} subwords: {error}") from error
 

@@ -157,8 +157,8 @@ def greedy(network: Transformer, source: Tensor, source_lengths: Tensor, max_len
     """
     config = network.config
     state = network.start(network.encode(source, source_lengths), source_lengths)
-    tokens = torch.full((source.shape[0], 1), config.bos_id)
-    done = torch.zeros(source.shape[0], dtype=torch.bool)
+    tokens = torch.full((source.shape[0], 1), config.bos_id, device=source.device)
+    done = torch.zeros(source.shape[0], dtype=torch.bool, device=source.device)
     outputs: list[Tensor] = []
     while len(outputs) < min(max_length, config.max_positions) and not done.all():
         logits = network.step(tokens, state).float()

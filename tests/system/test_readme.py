@@ -30,7 +30,7 @@ BLOCK = re.compile(
 )
 WAYS = ("make", "shell", "train", "served", "answer", "none")
 USUAL_ADDRESS = "http://127.0.0.1:8000"
-FEW_UPDATES = 20
+SHORT = "--set fit.updates=60 --set fit.cooldown=20 --set fit.checkpoint_every=20"
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def test_a_command_without_a_server_runs(block: Block, tmp_path: Path) -> None:
 @_each("train")
 def test_a_model_is_made_step_by_step(block: Block, tmp_path: Path) -> None:
     (tmp_path / "training").symlink_to(ROOT / "training")
-    short = block.body.replace("dragoman-train fit ", f"dragoman-train fit --set fit.updates={FEW_UPDATES} ")
+    short = block.body.replace("dragoman-train fit ", f"dragoman-train fit {SHORT} ")
     assert short != block.body
     assert _run(short, tmp_path).splitlines()[-1].strip()
     assert (tmp_path / "runs/tiny/en-de/MODEL_CARD.md").is_file()

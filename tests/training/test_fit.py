@@ -14,7 +14,7 @@ from training.batches import Pairs
 from training.checkpoint import CheckpointError, Checkpoints, load
 from training.fit import DivergenceError, RunFolder, Trainer, fit
 from training.optimizer import average
-from training.recipe import FitRecipe
+from training.recipe import FitRecipe, RecipeError
 from training.validate import evaluating, mean_nll
 
 CONFIG = preset("small", 40, d_model=16, heads=2, d_ff=32, encoder_layers=1, decoder_layers=1, dropout=0.1)
@@ -183,3 +183,9 @@ def _tokenizer(corpus: Path, size: int) -> Path:
         minloglevel=2,
     )
     return prefix.with_suffix(".model")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="here there is a CUDA device")
+def test_cuda_where_there_is_none_is_refused_and_not_replaced() -> None:
+    with pytest.raises(RecipeError, match="torch finds none"):
+        Trainer(CONFIG, recipe(device="cuda"), pairs())

@@ -1,0 +1,271 @@
+"""The whole corpus step, from small files and packages to a folder that training reads."""
+
+import json
+import shutil
+from pathlib import Path
+
+import polib
+import pytest
+
+from tests.training.packages_for_tests import make_package
+from training.corpus.build import build_corpus
+from training.corpus.errors import CorpusError
+from training.corpus.files import read_lines
+from training.corpus.holdout import NearDuplicates
+from training.corpus.pair import Pair
+from training.corpus.recipe import load_recipe
+
+needs_dpkg = pytest.mark.skipif(not shutil.which("dpkg-deb"), reason="needs dpkg-deb, which Debian brings")
+
+THINGS = {
+    "file": "Datei",
+    "window": "Fenster",
+    "printer": "Drucker",
+    "table": "Tabelle",
+    "image": "Bild",
+    "disk": "Platte",
+}
+VERBS = {"open": "öffnen", "close": "schließen", "print": "drucken", "delete": "löschen", "copy": "kopieren"}
+SENTENCES = {
+    f"Please {verb} the {thing} before you go home": f"Bitte {thing_de} {verb_de}, bevor Sie nach Hause gehen"
+    for thing, thing_de in THINGS.items()
+    for verb, verb_de in VERBS.items()
+}
+RECIPE = """
+[languages]
+source = "en"
+target = "de"
+
+[source.catalogues]
+kind = "gettext"
+path = "po"
+licence = "GPL-3+"
+
+[source.talk]
+kind = "tsv"
+path = "talk.tsv"
+optional = true
+targets_per_source = 2
+attribution = "talkers"
+
+[source.lines]
+kind = "paired"
+path = "lines.en"
+target_path = "lines.de"
+
+[holdout.talk]
+test = 4
+dev = 2
+min_words = 3
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "po").mkdir()
+    catalogue = polib.POFile()
+    catalogue.metadata = {"Content-Type": "text/plain; charset=UTF-8"}
+    for source, target in {
+        "_Open": "Ö_ffnen",
+        "Guess": "Vermutung",
+        "Copy %s": "Kopieren",
+        "Window": "Fenster",
+    }.items():
+        flags = ["fuzzy"] if source == "Guess" else []
+        catalogue.append(polib.POEntry(msgid=source, msgstr=target, flags=flags))
+    catalogue.save(str(tmp_path / "po/de.po"))
+    talk = "".join(f"{source}.\t{target}.\n" for source, target in SENTENCES.items())
+    (tmp_path / "talk.tsv").write_text(talk + "Window\tFenster\n", encoding="utf-8")
+    # The same sentences in disguise: whatever is held out of `talk` must go from here too.
+    (tmp_path / "lines.en").write_text("".join(f"{s.upper()} NOW!\n" for s in SENTENCES) + "Disk\n", encoding="utf-8")
+    (tmp_path / "lines.de").write_text(
+        "".join(f"{t} sofort!\n" for t in SENTENCES.values()) + "Platte\n", encoding="utf-8"
+    )
+    (tmp_path / "recipe.toml").write_text(RECIPE, encoding="utf-8")
+    return tmp_path
+
+
+def build(folder: Path, *overrides: str, out: str = "corpus") -> Path:
+    build_corpus(load_recipe(folder / "recipe.toml", overrides), folder / out, cache=folder / "cache")
+    return folder / out
+
+
+def read(corpus: Path, name: str) -> list[Pair]:
+    sides = (read_lines(corpus / f"{name}.{language}") for language in ("en", "de"))
+    return [Pair(source, target) for source, target in zip(*sides, strict=True)]
+
+
+def test_a_corpus_has_its_sets_line_for_line(folder: Path) -> None:
+    corpus = build(folder)
+    assert len(read(corpus, "test.talk")) == 4
+    assert len(read(corpus, "dev.talk")) == 2
+    train = read(corpus, "train")
+    assert Pair("Open", "Öffnen") in train
+    assert len(list(read_lines(corpus / "train.origin"))) == len(train)
+    assert "Guess" not in {pair.source for pair in train}
+
+
+def test_nothing_like_a_held_out_pair_is_trained_on(folder: Path) -> None:
+    corpus = build(folder)
+    held_out = [*read(corpus, "test.talk"), *read(corpus, "dev.talk")]
+    watch = NearDuplicates(held_out, 0.7)
+    assert all(watch.find(pair) is None for pair in read(corpus, "train"))
+    report = json.loads((corpus / "report.json").read_text(encoding="utf-8"))
+    assert sum(report["dropped"][reason]["total"] for reason in ("same-source", "similar-source", "contained")) >= 6
+
+
+def test_every_pair_is_accounted_for(folder: Path) -> None:
+    corpus = build(folder)
+    report = json.loads((corpus / "report.json").read_text(encoding="utf-8"))
+    dropped = {reason: tally["total"] for reason, tally in report["dropped"].items()}
+    # A held-out pair is also dropped from training, as the source that it equals.
+    in_sets = report["sets"]["train"]["pairs"]
+    assert sum(report["read"].values()) == in_sets + sum(dropped.values())
+    assert dropped["fuzzy"] == 1
+    assert dropped["placeholders"] == 1
+    assert dropped["duplicate"] == 1
+    assert report["dropped"]["placeholders"]["examples"] == [
+        {"from": "catalogues", "source": "Copy %s", "target": "Kopieren"}
+    ]
+
+
+def test_the_report_for_people_names_every_reason_and_set(folder: Path) -> None:
+    text = (build(folder) / "report.txt").read_text(encoding="utf-8")
+    for word in (
+        "catalogues",
+        "placeholders: the sides hold different placeholders",
+        "test.talk",
+        "Copy %s  →  Kopieren",
+    ):
+        assert word in text
+
+
+def test_the_sources_keep_their_licences(folder: Path) -> None:
+    sources = json.loads((build(folder) / "sources.json").read_text(encoding="utf-8"))
+    by_name = {entry["source"]: entry for entry in sources}
+    assert by_name["catalogues"]["licence"] == "GPL-3+"
+    assert by_name["talk"]["attribution"] == "talkers"
+    assert by_name["lines"]["licence"] == "not stated"
+    assert by_name["catalogues"]["training_pairs"] == 2
+
+
+def test_the_same_recipe_gives_the_same_bytes(folder: Path) -> None:
+    first, second = build(folder, out="one"), build(folder, out="two")
+    names = sorted(path.name for path in first.iterdir())
+    assert names == sorted(path.name for path in second.iterdir())
+    assert all((first / name).read_bytes() == (second / name).read_bytes() for name in names)
+
+
+def test_an_optional_source_may_be_absent_and_the_report_says_so(folder: Path) -> None:
+    (folder / "talk.tsv").unlink()
+    corpus = build(folder)
+    assert "Note: source 'talk' was left out" in (corpus / "report.txt").read_text(encoding="utf-8")
+    assert not list(corpus.glob("test.talk.*"))
+
+
+def test_a_source_that_is_needed_and_absent_is_an_error(folder: Path) -> None:
+    (folder / "lines.de").unlink()
+    with pytest.raises(CorpusError, match=r"source 'lines' must be at .*lines\.de, but nothing is there"):
+        build(folder)
+
+
+def test_an_earlier_corpus_in_the_folder_leaves_nothing_behind(folder: Path) -> None:
+    build(folder)
+    (folder / "corpus/my-notes.txt").write_text("mine")
+    corpus = build(folder, "holdout.talk.dev=0")
+    assert not list(corpus.glob("dev.*"))
+    assert (corpus / "my-notes.txt").exists()
+
+
+def test_a_failed_build_leaves_no_report_of_an_earlier_one_mixed_with_new_text(folder: Path) -> None:
+    build(folder)
+    with pytest.raises(CorpusError, match="at least one pair"):
+        build(folder, "cleaning.min_letters=9999")
+    assert (folder / "corpus/report.json").exists()
+    assert len(read(folder / "corpus", "train")) > 0
+
+
+def catalogue(folder: Path, messages: dict[str, str]) -> bytes:
+    po = polib.POFile()
+    po.metadata = {"Content-Type": "text/plain; charset=UTF-8"}
+    po.extend(polib.POEntry(msgid=source, msgstr=target) for source, target in messages.items())
+    po.save_as_mofile(str(folder / "x.mo"))
+    return (folder / "x.mo").read_bytes()
+
+
+PACKAGES = """
+[languages]
+source = "en"
+target = "de"
+
+[corpus]
+reserved = ["kept-away"]
+
+[source.catalogues]
+kind = "gettext"
+packages = ["tool", "other"]
+
+[holdout.reserved]
+test = 10
+min_words = 3
+"""
+
+
+@needs_dpkg
+def test_the_strings_that_only_a_reserved_package_has_become_a_test_set(tmp_path: Path) -> None:
+    shared = {"Save the current file": "Aktuelle Datei speichern"}
+    secret = {"Zoom into the secret drawing": "In die geheime Zeichnung hineinzoomen"}
+    theirs = {"Secret drawing, zoom into the": "Hineinzoomen", "Quit": "Beenden"}
+    locale = "usr/share/locale/de/LC_MESSAGES"
+    cache = tmp_path / "cache"
+    make_package(cache, "kept-away", {f"{locale}/away.mo": catalogue(tmp_path, {**shared, **secret})})
+    make_package(cache, "tool", {f"{locale}/tool.mo": catalogue(tmp_path, {**shared, **theirs})})
+    # A copy of the reserved catalogue in another package is known by its text domain.
+    copies = {f"{locale}/away.mo": catalogue(tmp_path, secret), f"{locale}/o.mo": catalogue(tmp_path, {"Go": "Los"})}
+    make_package(cache, "other", copies)
+    (tmp_path / "recipe.toml").write_text(PACKAGES, encoding="utf-8")
+    corpus = build(tmp_path)
+    assert read(corpus, "test.reserved") == [Pair(*next(iter(secret.items())))]
+    assert {pair.source for pair in read(corpus, "train")} == {*shared, "Quit", "Go"}
+    report = (corpus / "report.txt").read_text(encoding="utf-8")
+    assert "away.mo of other was left out: its domain away is reserved" in report
+
+
+@needs_dpkg
+def test_a_package_without_catalogues_is_noted_and_named_in_the_sources(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    locale = "usr/share/locale/de/LC_MESSAGES"
+    make_package(cache, "tool", {f"{locale}/tool.mo": catalogue(tmp_path, {"Quit": "Beenden"})})
+    make_package(cache, "other", {"usr/bin/other": b""})
+    text = PACKAGES.partition("[holdout.reserved]")[0]
+    (tmp_path / "recipe.toml").write_text(text, encoding="utf-8")
+    corpus = build(tmp_path)
+    assert "Note: other has no catalogue for de." in (corpus / "report.txt").read_text(encoding="utf-8")
+    sources = json.loads((corpus / "sources.json").read_text(encoding="utf-8"))
+    assert [(entry["part"], entry["version"], entry["training_pairs"]) for entry in sources] == [
+        ("tool", "1.0-1", 1),
+        ("other", "1.0-1", 0),
+    ]
+
+
+HELP = """
+[languages]
+source = "en"
+target = "de"
+
+[source.help]
+kind = "libreoffice-help"
+path = "help"
+"""
+
+
+def test_a_help_is_read_from_a_folder_too(tmp_path: Path) -> None:
+    for language, text in (("en-US", "Open the file."), ("de", "Öffnen Sie die Datei.")):
+        page = tmp_path / f"help/usr/share/libreoffice/help/{language}/text/a.html"
+        page.parent.mkdir(parents=True)
+        page.write_text(f'<p id="par_1">{text}</p>', encoding="utf-8")
+    (tmp_path / "recipe.toml").write_text(HELP, encoding="utf-8")
+    assert read(build(tmp_path), "train") == [Pair("Open the file.", "Öffnen Sie die Datei.")]
+    shutil.rmtree(tmp_path / "help/usr/share/libreoffice/help/de")
+    with pytest.raises(CorpusError, match="must hold help pages in 'de'"):
+        build(tmp_path)

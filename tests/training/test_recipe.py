@@ -1,0 +1,73 @@
+from pathlib import Path
+
+import pytest
+
+from training.corpus.recipe import load_recipe
+from training.recipe import FitRecipe, PublishRecipe, RecipeError, languages, model_config, read_recipe, section
+from training.subwords import SubwordOptions
+
+RECIPES = sorted((Path(__file__).resolve().parents[2] / "training" / "recipes").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_of_the_house_is_understood_by_every_step(path: Path) -> None:
+    values = read_recipe(path)
+    assert languages(values) == (load_recipe(path).source, load_recipe(path).target)
+    vocabulary = section(SubwordOptions, "tokenizer", values["tokenizer"]).vocab_size
+    assert model_config(values["model"], vocabulary).vocab_size == vocabulary
+    assert section(FitRecipe, "fit", values["fit"]).updates > 0
+    assert section(PublishRecipe, "publish", values["publish"]).name
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"update": 5}, r"\[fit\] has no update; it has updates"),
+        ({"updates": "many"}, r"\[fit\] updates must be int, but is 'many'"),
+        ({"updates": True}, "must be int"),
+        ({"updates": 0}, "at least 1"),
+        ({"label_smoothing": 1.0}, r"\[0, 1\)"),
+        ({"optimizer": "sgd"}, "one of adam, muon"),
+        ({"updates": 10, "cooldown": 11}, "cooldown"),
+        ({"batch_tokens": 100, "max_length": 128}, "hold one pair"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(values: dict[str, object], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        section(FitRecipe, "fit", values)
+
+
+def test_a_missing_value_is_named() -> None:
+    with pytest.raises(RecipeError, match=r"\[publish\] must say name"):
+        section(PublishRecipe, "publish", {})
+
+
+def test_lists_of_strings_and_whole_numbers_as_floats_are_taken() -> None:
+    found = section(PublishRecipe, "publish", {"name": "x", "precisions": ["f32"], "length_penalty": 1})
+    assert found.precisions == ("f32",)
+    assert found.length_penalty == 1.0
+    with pytest.raises(RecipeError, match="list of strings"):
+        section(PublishRecipe, "publish", {"name": "x", "precisions": [1]})
+
+
+def test_overrides_change_single_values(tmp_path: Path) -> None:
+    path = tmp_path / "r.toml"
+    path.write_text("[fit]\nupdates = 5\n")
+    found = read_recipe(path, ["fit.updates=7", "fit.optimizer=muon", "model.tie_embeddings=false"])
+    assert found == {"fit": {"updates": 7, "optimizer": "muon"}, "model": {"tie_embeddings": False}}
+    with pytest.raises(RecipeError, match=r"fit\.updates=500"):
+        read_recipe(path, ["updates=7"])
+
+
+def test_a_missing_recipe_and_one_that_is_not_toml_say_so(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="no file"):
+        read_recipe(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("[fit\n")
+    with pytest.raises(RecipeError, match="must be TOML"):
+        read_recipe(tmp_path / "bad.toml")
+
+
+def test_the_fit_defaults_are_the_papers() -> None:
+    paper = FitRecipe()
+    assert (paper.updates, paper.batch_tokens, paper.warmup, paper.label_smoothing) == (100_000, 25_000, 4000, 0.1)
+    assert (paper.optimizer, paper.cooldown, paper.learning_rate_scale, paper.average) == ("adam", 0, 1.0, 5)
