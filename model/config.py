@@ -6,6 +6,7 @@ Letters follow "Attention Is All You Need" (Vaswani et al., 2017): d_model, d_ff
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
+from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
 from model.errors import ConfigError
@@ -19,6 +20,11 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "positions": get_args(Positions),
     "activation": get_args(Activation),
 }
+_KINDS: dict[str, tuple[type, str]] = {
+    "int": (Integral, "a whole number"),
+    "float": (Real, "a number"),
+    "bool": (bool, "true or false"),
+}
 _AT_LEAST_ONE = ("vocab_size", "d_model", "heads", "d_ff", "encoder_layers", "decoder_layers", "max_positions")
 
 
@@ -26,7 +32,7 @@ _AT_LEAST_ONE = ("vocab_size", "d_model", "heads", "d_ff", "encoder_layers", "de
 class ModelConfig:
     """Sizes and choices of one encoder–decoder Transformer.
 
-    Raises `ConfigError` when fields contradict each other.
+    Raises `ConfigError` when a field has another type or fields contradict each other.
     """
 
     vocab_size: int
@@ -57,6 +63,11 @@ class ModelConfig:
     unk_id: int = 3
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            kind, words = _KINDS.get(str(field.type), (object, ""))
+            value = getattr(self, field.name)
+            if not isinstance(value, kind) or (isinstance(value, bool) and kind in (Integral, Real)):
+                raise ConfigError(f"{field.name} must be {words}, but is {value!r}.")
         for name in _AT_LEAST_ONE:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, but is {getattr(self, name)}.")

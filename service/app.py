@@ -106,8 +106,9 @@ def _ingress_options(settings: Settings) -> dict[str, Any]:
 
     return {
         "num_replicas": settings.ingress_replicas,
-        "max_ongoing_requests": settings.ingress_max_ongoing,
-        "max_queued_requests": settings.ingress_max_ongoing,
+        # The API must refuse before Serve does, whose refusals are no JSON and are not counted.
+        "max_ongoing_requests": 2 * settings.ingress_max_ongoing,
+        "max_queued_requests": 2 * settings.ingress_max_ongoing,
         "backpressure_config": BackpressureConfig(status_code=429, retry_after_s=settings.retry_after_s),
         "ray_actor_options": {"num_cpus": 0 if settings.profile == "laptop" else 1},
         **_replica_options(settings),

@@ -7,6 +7,7 @@
         │   ├── MalformedJson             invalid_json
         │   ├── UnsupportedMediaType      unsupported_media_type
         │   ├── BodyTooLarge              body_too_large
+        │   ├── BodyTooSlow               body_too_slow: it was still on its way when the request's time ran out
         │   ├── HeadersTooLarge           headers_too_large
         │   ├── UnknownPath               not_found
         │   ├── MethodNotAllowed          method_not_allowed
@@ -85,6 +86,13 @@ class BodyTooLarge(InvalidRequest):
 
     code = "body_too_large"
     usual = "The body is too large; send fewer texts at a time."
+
+
+class BodyTooSlow(InvalidRequest):
+    """The body had not arrived when the request's time ran out."""
+
+    code = "body_too_slow"
+    usual = "The body did not arrive in time; send less at a time, or all of it at once."
 
 
 class HeadersTooLarge(InvalidRequest):

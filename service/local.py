@@ -5,6 +5,7 @@ Ray is imported inside the functions: it reads its environment when it is import
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import logging
@@ -55,8 +56,9 @@ def prepare() -> None:
 def claimed_port(host: str, port: int) -> Iterator[int]:
     """A port of `host` that is ours while the block runs: `port` itself, or a free one if it is 0.
 
-    Raises `SettingsError` when it is taken. Serve opens its port in a way that lets two services share it in silence,
-    so this must be asked before; the claim itself is of the kind that Serve can open beside, and nobody else.
+    Raises `SettingsError` when it is taken, or may not be, or the host is not of this machine. Serve opens its port in
+    a way that lets two services share it in silence, so this must be asked before; the claim itself is of the kind that
+    Serve can open beside, and nobody else.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe, socket.socket(family) as claim:
@@ -68,12 +70,21 @@ def claimed_port(host: str, port: int) -> Iterator[int]:
             port = int(probe.getsockname()[1])
             probe.close()
             claim.bind((host, port))
-        except OSError as error:
-            raise SettingsError(
-                f"port {port} on {host} must be free, but cannot be taken ({error.strerror}); "
-                "end what uses it, or choose another with --port."
-            ) from error
+        except (OSError, UnicodeError) as error:  # the latter for a host that no name server could be asked for
+            raise SettingsError(_why_not(host, port, error)) from error
         yield port
+
+
+def _why_not(host: str, port: int, error: OSError | UnicodeError) -> str:
+    """Why nobody can listen there, in words that help."""
+    if isinstance(error, UnicodeError | socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        return f"host must be an address of this machine, but is {host}; choose one with --host."
+    if isinstance(error, PermissionError):
+        return f"port must be one that this user may listen on, but is {port}; choose one above 1023 with --port."
+    return (
+        f"port {port} on {host} must be free, but cannot be taken ({error.strerror}); "
+        "end what uses it, or choose another with --port."
+    )
 
 
 @contextmanager

@@ -71,7 +71,7 @@ class Settings(BaseSettings):
     max_body_bytes: Positive = 4 * 1024 * 1024
     """Most bytes in a request's body, whether its length is announced or not."""
     request_timeout_s: Seconds = 30.0
-    """A request is answered or refused (504) within this time."""
+    """A request is answered or refused within this time: with 504, or 408 if its body has not arrived."""
     ready_timeout_s: Seconds = 5.0
     """The translation behind /readyz must end within this time."""
     retry_after_s: Seconds = 1.0
@@ -91,7 +91,7 @@ class Settings(BaseSettings):
     ingress_replicas: Positive = 1
     """Processes that take HTTP and do the text work."""
     ingress_max_ongoing: Positive = 512
-    """Requests that one ingress replica holds at once."""
+    """Requests that one ingress replica holds at once; more are refused at once with 429."""
     min_replicas: Annotated[int, Field(ge=0)] = 1
     """Fewest engine replicas for each bundle."""
     max_replicas: Positive = 1

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from model.config import ModelConfig
 from model.tokenizer import PAD_ID, Tokenizer
+from training.corpus.files import read_paired
 from training.progress import progress
 
 Ids = NDArray[np.int32]
@@ -87,12 +88,11 @@ def encode_pairs(pairs: Sequence[tuple[str, str]], tokenizer: Tokenizer, max_len
 
 
 def read_pairs(source: Path, target: Path) -> list[tuple[str, str]]:
-    """Two files of the same number of lines, as pairs."""
-    x = source.read_text(encoding="utf-8").split("\n")
-    y = target.read_text(encoding="utf-8").split("\n")
-    if len(x) != len(y):
-        raise ValueError(f"{source} and {target} must have as many lines, but have {len(x)} and {len(y)}.")
-    return [(a, b) for a, b in zip(x, y, strict=True) if a or b]
+    """Two files line for line; pairs that are empty on both sides are left out.
+
+    Raises `CorpusError` for a file that is missing or not UTF-8, and for files of different length.
+    """
+    return [(pair.source, pair.target) for pair in read_paired(source, target, "") if pair.source or pair.target]
 
 
 def plan_epoch(pairs: Pairs, batch_tokens: int, seed: int, epoch: int) -> list[NDArray[np.int64]]:

@@ -52,7 +52,7 @@ def model_card(facts: CardFacts) -> str:
         f"The {facts.precision} graphs of this bundle, one line at a time as a segment, beam {recipe.beam_size}, "
         f"length penalty {recipe.length_penalty}. `dragoman-train evaluate` repeats them.",
         table(facts.evaluations),
-        "`reserved` holds strings of five packages that were kept out of training altogether; the other sets of the "
+        "`reserved` holds strings of packages that were kept out of training altogether; the other sets of the "
         "corpus come from the sources it was trained on, held out by source text with nothing near-identical left in."
         if any(found.name == "reserved" for found in facts.evaluations)
         else "",

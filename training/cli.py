@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         options.run_step(options)
-    except _EXPECTED as error:
+    except (*_EXPECTED, OSError) as error:  # OSError: a folder that cannot be written, a full disk
         print(f"dragoman-train: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -167,7 +167,7 @@ def _evaluate(options: argparse.Namespace) -> None:
     if not tests:
         raise ScoreError(f"there must be something to score, but no {pair[0]} to {pair[1]} test set was found.")
     asked = DecodeOptions(
-        beam_size=options.beam_size or manifest.decoding.beam_size,
+        beam_size=manifest.decoding.beam_size if options.beam_size is None else options.beam_size,
         length_penalty=manifest.decoding.length_penalty if options.length_penalty is None else options.length_penalty,
     )
     precision = options.precision or next(iter(manifest.precisions))

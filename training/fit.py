@@ -19,6 +19,7 @@ from model.nn.transformer import Transformer
 from model.tokenizer import Tokenizer
 from training.batches import Batch, Pairs, collate, encode_pairs, micro_batches, plan_epoch, read_pairs
 from training.checkpoint import CheckpointError, Checkpoints, fingerprint, load
+from training.corpus.errors import CorpusError
 from training.journal import Journal
 from training.objective import projected_cross_entropy
 from training.optimizer import MasterOptimizer
@@ -185,6 +186,10 @@ def fit(config_values: dict[str, Any], recipe: FitRecipe, folder: RunFolder) -> 
     source, target = folder.languages
     text = read_pairs(folder.corpus / f"train.{source}", folder.corpus / f"train.{target}")
     pairs = encode_pairs(text, tokenizer, recipe.max_length)
+    if not pairs:
+        raise CorpusError(
+            f"{folder.corpus} must hold at least one pair of at most {recipe.max_length} tokens a side, but holds none."
+        )
     dev_sets = read_dev_sets(folder.corpus, tokenizer, folder.languages, recipe.max_length)
     trainer = Trainer(config, recipe, pairs)
     checkpoints = Checkpoints(folder.out / "checkpoints", recipe.average)

@@ -161,7 +161,7 @@ def _checked(where: str, value: Any, hint: Any) -> Any:
 def languages(sections: Mapping[str, Any]) -> tuple[str, str]:
     """Source and target of the section `[languages]`."""
     found = sections.get("languages", {})
-    if set(found) != {"source", "target"}:
+    if set(found) != {"source", "target"} or not all(isinstance(code, str) for code in found.values()):
         raise RecipeError(f"[languages] must say source and target, and nothing else, but says {found}.")
     return found["source"], found["target"]
 

@@ -9,6 +9,7 @@ from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 
 from service.api.errors import STATUS, Json, error_response, from_http
+from service.api.gate import Gate
 from service.api.native import native_router
 from service.api.observe import Observe
 from service.api.operations import operations_router
@@ -58,6 +59,7 @@ def build_api(
     api.add_exception_handler(HTTPException, refuse)
     routes = [*api.routes, *(route for router in routers for route in router.routes)]
     closed = [route for route in routes if hasattr(route, "path")]
+    api.add_middleware(Gate, most=settings.ingress_max_ongoing, retry_after_s=settings.retry_after_s)
     api.add_middleware(Observe, recorder=recorder, routes=closed, proxied=proxied)
     return api
 

@@ -18,6 +18,7 @@ STATUS: Mapping[str, int] = {
     "invalid_json": 400,
     "unsupported_media_type": 415,
     "body_too_large": 413,
+    "body_too_slow": 408,
     "headers_too_large": 431,
     "not_found": 404,
     "method_not_allowed": 405,

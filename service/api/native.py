@@ -16,7 +16,15 @@ from service.api.errors import Json, error_object
 from service.api.examples import REQUEST_BODY, RESPONSES
 from service.api.ports import TranslateAnswer, TranslateCommand, Translation, TranslationBackend
 from service.api.schemas import LanguagesResponse, ModelsResponse, TranslateRequest, TranslateResponse, parse_request
-from service.errors import DeadlineExceeded, InvalidRequest, InvalidText, Refusal, TextTooLong, TooManyTexts
+from service.errors import (
+    BodyTooSlow,
+    DeadlineExceeded,
+    InvalidRequest,
+    InvalidText,
+    Refusal,
+    TextTooLong,
+    TooManyTexts,
+)
 from service.languages import resolve_pair
 from service.settings import Settings
 
@@ -41,9 +49,15 @@ def native_router(backend: TranslationBackend, settings: Settings) -> APIRouter:
         `error` in its slot; the others are not touched by it.
         """
         left = settings.request_timeout_s - (time.perf_counter() - request.state.started)
+        end, deadline = asyncio.get_running_loop().time() + left, time.time() + left
         try:
-            async with asyncio.timeout(left):
-                return await _translate(request, time.time() + left, backend, settings)
+            async with asyncio.timeout_at(end):
+                fields = await read_json(request, settings.max_body_bytes)
+        except TimeoutError as error:
+            raise BodyTooSlow from error
+        try:
+            async with asyncio.timeout_at(end):
+                return await _translate(request, fields, backend, settings, deadline)
         except TimeoutError as error:
             raise DeadlineExceeded from error
 
@@ -64,8 +78,10 @@ def native_router(backend: TranslationBackend, settings: Settings) -> APIRouter:
     return router
 
 
-async def _translate(request: Request, deadline: float, backend: TranslationBackend, settings: Settings) -> Json:
-    asked = parse_request(await read_json(request, settings.max_body_bytes))
+async def _translate(
+    request: Request, fields: dict[str, Any], backend: TranslationBackend, settings: Settings, deadline: float
+) -> Json:
+    asked = parse_request(fields)
     pair = resolve_pair(asked.source, asked.target, backend.pairs())
     texts = _texts(asked, settings)
     refused = {i: refusal for i, text in enumerate(texts) if (refusal := _unfit(text, i, asked, settings))}

@@ -19,8 +19,10 @@ from service.errors import HeadersTooLarge, InternalFault
 MAX_HEADER_BYTES = 32 * 1024
 """All header fields together; some servers in front of us pass any number on."""
 
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_QUIET = {"/healthz", "/readyz", "/metrics"}
+_REQUEST_ID = re.compile(r"[!-~]{1,128}")
+"""Visible ASCII: wide enough for what gateways and tracers send, so that log, body and header show the same id."""
+QUIET = {"/healthz", "/readyz", "/metrics"}
+"""Paths that machines ask all the time."""
 _CLIENT_LEFT = 499
 
 _log = logging.getLogger("dragoman.api")
@@ -30,8 +32,8 @@ class Observe:
     """ASGI middleware, the outermost of ours.
 
     Leaves `request_id` and `started` (of `time.perf_counter`) in the request's state, and `X-Request-ID` on every
-    response: the caller's own id if it is a modest one, else a new one. Behind a proxy that gives every request an id
-    and writes it on every response, such as Ray Serve's, it is that one, and is not written twice.
+    response: the caller's own id if it is a modest one, else a new one. A proxy that gives every request an id and
+    writes it on every response, such as Ray Serve's, is a caller like any other; only is the header not written twice.
     """
 
     def __init__(self, app: ASGIApp, recorder: HttpRecorder, routes: Iterable[BaseRoute], proxied: bool) -> None:
@@ -61,7 +63,7 @@ class Observe:
                 api="native", endpoint=endpoint, method=method, code=reply.status, seconds=seconds
             )
             _log.log(
-                logging.DEBUG if endpoint in _QUIET and reply.status < 500 else logging.INFO,
+                logging.DEBUG if endpoint in QUIET and reply.status < 500 else logging.INFO,
                 "request",
                 extra={
                     "fields": {

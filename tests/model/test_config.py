@@ -21,6 +21,11 @@ def test_a_preset_survives_the_way_to_json_and_back(name: str) -> None:
         ("activation", "tanh", "relu, gelu"),
         ("eos_id", 1, "four different ids"),
         ("unk_id", 32_000, "below vocab_size"),
+        ("d_model", "512", "d_model must be a whole number, but is '512'"),
+        ("d_model", 512.0, "d_model must be a whole number"),
+        ("heads", True, "heads must be a whole number"),
+        ("dropout", None, "dropout must be a number"),
+        ("tie_embeddings", 1, "tie_embeddings must be true or false"),
     ],
 )
 def test_a_contradiction_is_refused_by_name(field: str, value: object, message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 import json
 import os
@@ -70,6 +71,12 @@ def test_the_options_of_the_engine_come_from_the_settings():
     assert engine.backpressure_config.status_code == 429
 
 
+def test_the_api_refuses_before_serve_does():
+    settings = Settings(bundles=(tiny_bundle(),), ingress_max_ongoing=7)
+    ingress = deployments(settings)["ingress"]._deployment_config
+    assert min(ingress.max_ongoing_requests, ingress.max_queued_requests) > settings.ingress_max_ongoing
+
+
 def test_a_serve_file_can_name_build_with_settings_as_args():
     (parameter,) = inspect.signature(build).parameters.values()
     assert parameter.annotation is Settings
@@ -117,6 +124,22 @@ def test_a_port_somebody_listens_on_is_taken():
         port = server.getsockname()[1]
         with pytest.raises(SettingsError, match="--port"), claimed_port("127.0.0.1", port):
             pass
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no..host"])
+def test_a_host_that_is_not_this_machine_is_not_called_a_port_in_use(host):
+    words = f"host must be an address of this machine, but is {host}"
+    with pytest.raises(SettingsError, match=words), claimed_port(host, 0):
+        pass
+
+
+def test_a_port_that_needs_privileges_is_not_called_a_port_in_use(monkeypatch):
+    def deny(*_):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(socket.socket, "bind", deny)
+    with pytest.raises(SettingsError, match="choose one above 1023"), claimed_port("127.0.0.1", 80):
+        pass
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from model.config import ModelConfig
 from training.batches import Pairs, collate, micro_batches, plan_epoch, read_pairs
+from training.corpus.errors import CorpusError
 
 LENGTHS = st.lists(st.tuples(st.integers(2, 40), st.integers(2, 40)), min_size=1, max_size=200)
 
@@ -72,5 +73,11 @@ def test_collate_shifts_the_target_by_bos_and_pads_with_pad() -> None:
 def test_files_of_unequal_length_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("one\ntwo\n")
     (tmp_path / "b").write_text("eins\n")
-    with pytest.raises(ValueError, match="3 and 2"):
+    with pytest.raises(CorpusError, match="equally many lines"):
         read_pairs(tmp_path / "a", tmp_path / "b")
+
+
+def test_pairs_are_read_line_for_line_whatever_ends_the_lines(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes("one\r\n\ntwo\u2028three\n".encode())
+    (tmp_path / "b").write_bytes(b"eins\n\nzwei drei")
+    assert read_pairs(tmp_path / "a", tmp_path / "b") == [("one", "eins"), ("two\u2028three", "zwei drei")]

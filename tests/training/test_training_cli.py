@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.model.networks import train_tokenizer
+from tests.service.tiny_bundle import tiny_bundle
 from training.cli import main
 
 RECIPE = '[languages]\nsource = "en"\ntarget = "de"\n[model]\npreset = "small"\n[publish]\nname = "x"\n'
@@ -49,6 +51,52 @@ def test_a_corpus_without_sources_is_one_line(recipe: str, tmp_path: Path, capsy
 def test_a_missing_tokenizer_is_one_line(recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["fit", "--recipe", recipe, "--corpus", str(tmp_path), "--run", str(tmp_path / "run")]
     assert "tokenizer must be at" in said(arguments, capsys)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "words"),
+    [
+        (None, b"", "text file must be at"),
+        (b"one\ntwo\n", b"eins\n", "equally many lines"),
+        (b"\xff\n", b"eins\n", "must be text in UTF-8"),
+        (b"", b"", "at least one pair"),
+        (b"one\n", b"eins " * 5000, "at least one pair"),
+    ],
+)
+def test_a_corpus_that_cannot_be_learnt_from_is_one_line(
+    source: bytes | None, target: bytes, words: str, recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train_tokenizer(tmp_path)
+    if source is not None:
+        (tmp_path / "train.en").write_bytes(source)
+    (tmp_path / "train.de").write_bytes(target)
+    arguments = ["fit", "--recipe", recipe, "--corpus", str(tmp_path), "--run", str(tmp_path / "run")]
+    assert words in said(arguments, capsys)
+
+
+def test_a_model_with_a_wrong_kind_of_value_is_one_line(
+    recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train_tokenizer(tmp_path)
+    arguments = ["fit", "--recipe", recipe, "--corpus", str(tmp_path), "--run", str(tmp_path / "run")]
+    assert "d_model must be" in said([*arguments, "--set", "model.d_model=wide"], capsys)
+    assert "must say source and target" in said([*arguments, "--set", "languages.source=5"], capsys)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--beam-size", "0"), "beam_size must be in 1..16, but is 0"),
+        (("--precision", "f64"), "precision must be one of"),
+        (("--json", "/nowhere/figures.json"), "/nowhere/figures.json"),
+    ],
+)
+def test_what_evaluate_cannot_do_is_one_line(
+    flags: tuple[str, str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.en").write_text("Yes.\n")
+    (tmp_path / "a.de").write_text("Ja.\n")
+    assert words in said(["evaluate", "--bundle", str(tiny_bundle()), "--test", str(tmp_path), *flags], capsys)
 
 
 def test_a_folder_that_is_no_run_is_one_line(recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,7 +37,7 @@ def test_what_is_not_json_is_a_400(call, body):
     error_of(call("POST", "/v1/translate", content=body, headers=JSON), 400, "invalid_json")
 
 
-@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"a": ' + b"9" * 5000 + b"}"])
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"a": ' + b"9" * 5000 + b"}", b'{"a": -' + b"9" * 41 + b"}"])
 def test_hostile_json_is_a_400(backend, recorder, body):
     api = build_api(backend, Settings(), recorder)
 
@@ -61,11 +61,26 @@ def test_json_that_is_no_object_is_a_422(call, body):
         {"content-type": "application/x-www-form-urlencoded"},
         {},
         {"content-type": "application/json; charset=latin-1"},
+        {"content-type": "application/json; version=1; charset=latin-1"},
+        {"content-type": "application/json/"},
         {**JSON, "content-encoding": "gzip"},
     ],
 )
 def test_another_content_type_is_a_415(call, headers):
     error_of(call("POST", "/v1/translate", content=GOOD, headers=headers), 415, "unsupported_media_type")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"content-type": "Application/JSON"},
+        {"content-type": 'application/json; charset="UTF-8"; version=1'},
+        {"content-type": "application/json;version=1;charset=utf-8"},
+        {**JSON, "content-encoding": " Identity"},
+    ],
+)
+def test_json_may_say_what_it_is_in_many_ways(call, headers):
+    assert call("POST", "/v1/translate", content=GOOD, headers=headers).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -83,7 +98,8 @@ def test_another_content_type_is_a_415(call, headers):
         ({"beam_size": True}, "beam_size", "is true"),
         ({"beam_size": 1.5}, "beam_size", "beam_size"),
         ({"beam_size": 0}, "beam_size", "beam_size must be in 1..16, but is 0."),
-        ({"beam_size": 10**30}, "beam_size", "beam_size"),
+        ({"beam_size": 10**30}, "beam_size", "beam_size must be in 1..16"),
+        ({"length_penalty": 10**30}, "length_penalty", "length_penalty must be in 0..10"),
         ({"length_penalty": -1}, "length_penalty", "length_penalty must be in 0..10"),
         ({"length_penalty": [1]}, "length_penalty", "length_penalty must be a number, but is an array."),
     ],
@@ -225,6 +241,42 @@ def test_a_request_out_of_time_is_a_504_and_its_work_is_cancelled(backend, recor
     error_of(asyncio.run(send()), 504, "deadline_exceeded")
     assert time.monotonic() - began < 5
     assert backend.cancelled == 1
+
+
+def test_who_comes_on_top_is_refused_at_once_and_probes_still_pass(backend, recorder):
+    backend.delay = 0.2
+    api = build_api(backend, Settings(ingress_max_ongoing=2, retry_after_s=1.5), recorder)
+
+    async def send() -> list[httpx.Response]:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=api), base_url="http://test") as client:
+            posts = [client.post("/v1/translate", content=GOOD, headers=JSON) for _ in range(5)]
+            answers = await asyncio.gather(*posts, client.get("/healthz"), client.get("/metrics"))
+            return [*answers, await client.post("/v1/translate", content=GOOD, headers=JSON)]
+
+    *posts, health, metrics, later = asyncio.run(send())
+    assert sorted(answer.status_code for answer in posts) == [200, 200, 429, 429, 429]
+    for answer in posts:
+        if answer.status_code == 429:
+            assert "At most 2 requests" in error_of(answer, 429, "overloaded")["message"]
+            assert answer.headers["retry-after"] == "2"
+    assert (health.status_code, metrics.status_code, later.status_code) == (200, 200, 200)
+    assert sum(finished["code"] == 429 for finished in recorder.finished) == 3
+
+
+def test_a_body_that_does_not_arrive_in_time_is_the_callers_fault(backend, recorder):
+    api = build_api(backend, Settings(request_timeout_s=0.2, ready_timeout_s=0.1), recorder)
+
+    async def dripping():
+        yield GOOD[:9]
+        await asyncio.sleep(30)
+        yield GOOD[9:]
+
+    async def send() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=api), base_url="http://test") as client:
+            return await client.post("/v1/translate", content=dripping(), headers=JSON)
+
+    error_of(asyncio.run(send()), 408, "body_too_slow")
+    assert not backend.commands
 
 
 def test_a_caller_who_leaves_takes_his_work_with_him(backend, recorder, settings):

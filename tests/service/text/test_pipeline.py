@@ -127,3 +127,24 @@ def test_a_model_cannot_change_the_lines_of_a_text_or_drop_a_sentence(pipeline, 
     prepared = pipeline.prepare(["One.\n"])
     ids = tuple(Letters().encode(output)[:-1])
     assert pipeline.restore(prepared, [SegmentResult(ids, 0.0, False)])[0].text == expected + "\n"
+
+
+@given(
+    st.lists(st.text(st.sampled_from("ab. !-\t\n\r\v\x85\u2028\u00a0🙈1"), max_size=60), max_size=3),
+    st.lists(st.text(st.sampled_from("xy \n\r\t\0\u2028\ufffd"), max_size=8), min_size=1, max_size=4),
+)
+def test_no_model_whatever_it_says_moves_a_line_or_its_white_space(texts, sayings):
+    pipeline = Pipeline(Letters(), 30, "en", "de")
+    prepared = pipeline.prepare(texts)
+    said = [tuple(Letters().encode(sayings[i % len(sayings)])[:-1]) for i in range(len(prepared.segments))]
+    results = pipeline.restore(prepared, [SegmentResult(ids, 0.0, False) for ids in said])
+    for text, result in zip(texts, results, strict=True):
+        before, after = text.splitlines(keepends=True), result.text.splitlines(keepends=True)
+        assert len(before) == len(after)
+        for old, new in zip(before, after, strict=True):
+            core_before, core_after = old.strip(), new.strip()
+            assert bool(core_before) == bool(core_after)
+            if core_before:
+                assert old.partition(core_before)[::2] == new.partition(core_after)[::2]
+            else:
+                assert old == new
