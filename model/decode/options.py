@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from model.errors import DecodeError
 
@@ -18,6 +19,8 @@ MAX_SUPPRESSED = 64
 RANGES = {
     "beam_size": (1, MAX_BEAM_SIZE),
     "length_penalty": (0, 10),
+    "n_best": (1, MAX_BEAM_SIZE),
+    "max_length": (1, 100_000),
     "min_length": (0, 100_000),
     "no_repeat_ngram": (0, 16),
     "repetition_penalty": (1, 10),
@@ -26,7 +29,7 @@ RANGES = {
     "top_p": (0.0001, 1),
     "seed": (0, 2**53),
 }
-"""Least and greatest value of each option that is a number and does not depend on the others."""
+"""Least and greatest value of each option that is a number, whatever the others are."""
 
 
 def check_range(name: str, value: float) -> None:
@@ -94,6 +97,8 @@ class DecodeOptions:
     log-probability 0, and a hypothesis has that of its continuation; its length counts."""
     suppress: tuple[tuple[int, ...], ...] = ()
     """Sequences of ids that the target must not hold."""
+    token_scores: bool = False
+    """Keep the log-probability of every token."""
     repetition_guard: bool = False
     """Decode again, without repeated n-grams, what goes round in circles; see `model.decode.guard`."""
 
@@ -143,6 +148,18 @@ class DecodeOptions:
         return max(1, allowed if self.max_length is None else min(allowed, self.max_length))
 
 
+def chosen(defaults: DecodeOptions, **given: Any) -> DecodeOptions:
+    """`defaults` with what a caller has `given`; None is as good as not given. Raises `DecodeError` as they do.
+
+    A beam_size that was not given is 1 for sampling, and never smaller than n_best.
+    """
+    given = {name: value for name, value in given.items() if value is not None}
+    if "beam_size" not in given:
+        sampled = given.get("sampling") is not None
+        given["beam_size"] = 1 if sampled else max(defaults.beam_size, min(given.get("n_best", 1), MAX_BEAM_SIZE))
+    return replace(defaults, **given)
+
+
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
     """One translation of a sentence in ids."""
@@ -156,4 +173,4 @@ class Hypothesis:
     truncated: bool
     """True if max_length ended it, not EOS."""
     token_log_probs: tuple[float, ...] = field(default=(), repr=False)
-    """Of each id, and then of EOS unless truncated."""
+    """Of each id, and then of EOS unless truncated; empty unless token_scores were asked for."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +56,8 @@ def reference_search(
         Hypothesis(history, log_prob, log_prob / length_penalty(limit, alpha), True, gains)
         for log_prob, history, gains in alive
     ]
-    return tuple([*finished, *truncated][: options.n_best])
+    found = [*finished, *truncated][: options.n_best]
+    return tuple(found if options.token_scores else [replace(each, token_log_probs=()) for each in found])
 
 
 @dataclass(frozen=True)

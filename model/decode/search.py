@@ -129,7 +129,8 @@ class GreedySearch(Search):
         truncated = line.ids[-1] != self._special.eos_id
         score = line.log_prob / length_penalty(len(line.ids), line.options.length_penalty)
         ids = tuple(line.ids if truncated else line.ids[:-1])
-        return (Hypothesis(ids, line.log_prob, score, truncated, tuple(line.token_log_probs)),)
+        gains = tuple(line.token_log_probs) if line.options.token_scores else ()
+        return (Hypothesis(ids, line.log_prob, score, truncated, gains),)
 
     def leave(self, rows: Collection[int]) -> None:
         """See `Search.leave`."""
@@ -154,13 +155,15 @@ class _Beam:
     """One sentence of a beam search: its trellis and its finished set."""
 
     options: DecodeOptions
-    trellis: list[tuple[list[int], list[int], list[float]]] = field(default_factory=list)
-    """(parents, tokens, their log-probabilities) of the W lanes after each step. Append-only: no history is copied."""
+    trellis: list[tuple[list[int], list[int]]] = field(default_factory=list)
+    """(parents, tokens) of the W lanes after each step. Append-only: no history is ever copied."""
+    gains: list[list[float]] = field(default_factory=list)
+    """The log-probabilities of those tokens, if some sentence of the group wants them."""
     finished: list[_Finished] = field(default_factory=list)
     """The n_best best, best first."""
     broken: bool = False
 
-    def finish(self, log_prob: float, lane: int, last: float) -> None:
+    def finish(self, log_prob: float, lane: int, last: float = 0.0) -> None:
         """EOS, with log-probability `last`, followed the history of `lane`, and the whole has `log_prob`."""
         length = len(self.trellis) + 1
         score = log_prob / length_penalty(length, self.options.length_penalty)
@@ -172,14 +175,23 @@ class _Beam:
         """The score a new hypothesis must exceed."""
         return self.finished[-1].score if len(self.finished) == self.options.n_best else -np.inf
 
-    def history(self, steps: int, lane: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """The tokens that led to `lane` after `steps` steps, and their log-probabilities."""
-        ids, log_probs = [], []
-        for parents, tokens, gains in reversed(self.trellis[:steps]):
+    def history(self, steps: int, lane: int) -> tuple[int, ...]:
+        """The tokens that led to `lane` after `steps` steps."""
+        ids = []
+        for parents, tokens in reversed(self.trellis[:steps]):
             ids.append(tokens[lane])
-            log_probs.append(gains[lane])
             lane = parents[lane]
-        return tuple(reversed(ids)), tuple(reversed(log_probs))
+        return tuple(reversed(ids))
+
+    def scores(self, steps: int, lane: int) -> tuple[float, ...]:
+        """The log-probabilities of those tokens; none if they were not asked for."""
+        if not self.options.token_scores:
+            return ()
+        found = []
+        for (parents, _), gains in zip(reversed(self.trellis[:steps]), reversed(self.gains[:steps]), strict=True):
+            found.append(gains[lane])
+            lane = parents[lane]
+        return tuple(reversed(found))
 
 
 class BeamSearch(Search):
@@ -201,11 +213,14 @@ class BeamSearch(Search):
         self._worst: NDArray[np.float64] = np.empty(0)  # (R,)
         self._top_penalty: NDArray[np.float64] = np.empty(0)  # (R,) penalty at the limit
         self._left = np.empty(0, np.int64)  # (R,) steps left
+        self._scored = False
+        """True if a row wants the scores of its tokens."""
 
     def enter(self, sentences: Sequence[tuple[DecodeOptions, int]]) -> None:
         """See `Search.enter`."""
         count = len(sentences)
         self._beams += [_Beam(options) for options, _ in sentences]
+        self._scored = any(beam.options.token_scores for beam in self._beams)
         alive = np.full((count, self.width), -np.inf)
         alive[:, 0] = 0.0  # One empty hypothesis; W equal ones would fill the beam with copies.
         penalties = [length_penalty(limit, options.length_penalty) for options, limit in sentences]
@@ -221,11 +236,12 @@ class BeamSearch(Search):
         count, width, k = log_probs.shape
         eos, rows = self._special.eos_id, np.arange(count)[:, None]
         gains = self._usable(log_probs)
-        totals = (self._alive[:, :, None] + gains).reshape(count, width * k)  # (R, W, k) -> (R, W·k)
+        totals = self._alive[:, :, None] + gains
+        totals = totals.reshape(count, width * k)  # (R, W, k) -> (R, W·k)
         order = np.argsort(-totals, axis=1, kind="stable")[:, : 2 * width]  # (R, W·k) -> (R, 2W)
         total, lane = totals[rows, order], order // k
-        # (R, W, k) -> (R, W·k) -> (R, 2W)
-        token, gain = ids.reshape(count, width * k)[rows, order], gains.reshape(count, width * k)[rows, order]
+        token = ids.reshape(count, width * k)[rows, order]  # (R, W, k) -> (R, W·k) -> (R, 2W)
+        gain = gains.reshape(count, width * k)[rows, order] if self._scored else None  # as `token`
         ends = (token == eos) & (total > -np.inf)
         self._finish(ends, total, lane, gain)
         # A lane offers EOS once, so at most W of the 2W end and W are left to live.
@@ -233,9 +249,11 @@ class BeamSearch(Search):
         self._alive, parents = total[rows, living], lane[rows, living]
         # A dead lane is still fed; give it an id that surely is in the vocabulary.
         self.tokens = np.where(self._alive > -np.inf, token[rows, living], eos)
-        steps = zip(parents.tolist(), self.tokens.tolist(), gain[rows, living].tolist(), strict=True)
-        for beam, step in zip(self._beams, steps, strict=True):
-            beam.trellis.append(step)
+        for beam, lane_parents, lane_tokens in zip(self._beams, parents.tolist(), self.tokens.tolist(), strict=True):
+            beam.trellis.append((lane_parents, lane_tokens))
+        if gain is not None:
+            for beam, lane_gains in zip(self._beams, gain[rows, living].tolist(), strict=True):
+                beam.gains.append(lane_gains)
         self._left -= 1
         ended = (self._alive[:, 0] / self._top_penalty <= self._worst) | (self._left <= 0)
         stay = bool((parents == np.arange(width)).all())
@@ -251,18 +269,19 @@ class BeamSearch(Search):
             self._beams[row].broken = True
         return np.where(broken[:, None, None], np.float32(-np.inf), log_probs)
 
-    def _finish(self, ends: NDArray[np.bool_], total: NDArray[np.float64], lane: Tokens, gain: LogProbs) -> None:
+    def _finish(self, ends: NDArray[np.bool_], total: NDArray[np.float64], lane: Tokens, gain: LogProbs | None) -> None:
         """Put the candidates (R, 2W) that end in EOS into their sentences' finished sets."""
         rows, ranks = np.nonzero(ends)
-        found = (total[rows, ranks].tolist(), lane[rows, ranks].tolist(), gain[rows, ranks].tolist())
-        for row, log_prob, parent, last in zip(rows.tolist(), *found, strict=True):
+        log_probs, lanes = total[rows, ranks].tolist(), lane[rows, ranks].tolist()
+        lasts = [0.0] * len(rows) if gain is None else gain[rows, ranks].tolist()
+        for row, log_prob, parent, last in zip(rows.tolist(), log_probs, lanes, lasts, strict=True):
             self._beams[row].finish(log_prob, parent, last)
             self._worst[row] = self._beams[row].worst()
 
     def histories(self, row: int) -> list[Sequence[int]]:
         """See `Search.histories`."""
         beam = self._beams[row]
-        return [beam.history(len(beam.trellis), lane)[0] for lane in range(self.width)]
+        return [beam.history(len(beam.trellis), lane) for lane in range(self.width)]
 
     def outcome(self, row: int) -> tuple[Hypothesis, ...]:
         """See `Search.outcome`."""
@@ -270,11 +289,12 @@ class BeamSearch(Search):
         steps, alpha = len(beam.trellis), beam.options.length_penalty
         found = []
         for end in beam.finished:
-            ids, gains = beam.history(end.length - 1, end.lane)
-            found.append(Hypothesis(ids, end.log_prob, end.score, False, (*gains, end.last)))
+            ids = beam.history(end.length - 1, end.lane)
+            gains = (*beam.scores(end.length - 1, end.lane), end.last) if beam.options.token_scores else ()
+            found.append(Hypothesis(ids, end.log_prob, end.score, False, gains))
         for lane, log_prob in enumerate(self._alive[row].tolist()):
             if len(found) < beam.options.n_best and log_prob > -np.inf:
-                ids, gains = beam.history(steps, lane)
+                ids, gains = beam.history(steps, lane), beam.scores(steps, lane)
                 found.append(Hypothesis(ids, log_prob, log_prob / length_penalty(steps, alpha), True, gains))
         if beam.broken or not found:
             raise _no_numbers(steps)
@@ -284,6 +304,7 @@ class BeamSearch(Search):
         """See `Search.leave`."""
         keep = [row for row in range(len(self._beams)) if row not in rows]
         self._beams = [self._beams[row] for row in keep]
+        self._scored = any(beam.options.token_scores for beam in self._beams)
         self.tokens, self._alive, self._worst = self.tokens[keep], self._alive[keep], self._worst[keep]
         self._top_penalty, self._left = self._top_penalty[keep], self._left[keep]
 

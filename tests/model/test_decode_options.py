@@ -49,6 +49,7 @@ def steered_options(draw_: st.DrawFn) -> DecodeOptions:
         repetition_penalty=draw_(st.sampled_from([1.0, 1.0, 1.3, 10.0])),
         sampling=sampling,
         prefix=tuple(draw_(st.just([]) | st.lists(words, max_size=3))),
+        token_scores=draw_(st.booleans()),
         suppress=tuple(map(tuple, draw_(st.just([]) | st.lists(st.lists(words, min_size=1, max_size=2), max_size=3)))),
     )
 
@@ -133,7 +134,8 @@ def test_a_min_length_beyond_the_limit_is_the_limit():
 @given(source=sources, prefix=st.lists(words, min_size=1, max_size=5), beam_size=st.sampled_from([1, 3]))
 def test_a_target_begins_with_its_prefix_and_is_scored_without_it(source, prefix, beam_size):
     language = ToyLanguage(VOCABULARY)
-    found = decode(language, source, DecodeOptions(beam_size=beam_size, n_best=beam_size, prefix=tuple(prefix)))
+    options = DecodeOptions(beam_size=beam_size, n_best=beam_size, prefix=tuple(prefix), token_scores=True)
+    found = decode(language, source, options)
     for hypothesis in found:
         end = () if hypothesis.truncated else (EOS,)
         target = (*hypothesis.ids, *end)
