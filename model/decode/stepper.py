@@ -35,7 +35,8 @@ class Stepper(Protocol):
     def start(self, sources: Sequence[Sequence[int]], width: int, apart: bool = False) -> list[int]:
         """Encode `sources` together and give each a slot of `width` lanes; the slot ids, in order.
 
-        Slots that are `apart` never share a step with the others, and cost them nothing: for those that take a large k.
+        Slots that are `apart` never share a step with the others: for those that take a large k, which would be
+        computed for all.
         A source holds its EOS. Raises `DecodeError` for an empty or too long source, or ids out of range; whatever it
         raises, no slot is taken.
         """

@@ -106,3 +106,14 @@ def test_slots_that_are_apart_have_caches_of_their_own_and_do_not_step_with_the_
     two, _ = stepper.step([far], np.array([[1]]), 300)
     np.testing.assert_array_equal(one[0, 0], two[0, 0, :3])
     stepper.finish([far, near])
+
+
+def test_buffers_for_many_candidates_are_not_kept_for_ever(monkeypatch):
+    monkeypatch.setattr("model.runtime.pool.KEPT_CANDIDATES", 500)
+    stepper = MADE.stepper()
+    slots = stepper.start([[5, 6, CONFIG.eos_id]], 1)
+    for k in range(1, 200):
+        log_probs, _ = stepper.step(slots, np.array([[1]]), k)
+        assert log_probs.shape == (1, 1, k)
+    (pool,) = {pool for pool, _ in stepper._places.values()}
+    assert sum(bound.ids.size for bound in pool._bindings.values()) <= 500 + 200
