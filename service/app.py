@@ -132,16 +132,21 @@ def serve(settings: Settings, announce: Callable[[str], object] = sys.stdout.wri
     """Serve on this machine until SIGINT or SIGTERM, then end everything that was started.
 
     `announce` is told the address once a translation has worked. Raises `SettingsError` before anything is started when
-    the port is taken, `BundleError` when a bundle cannot be read, and `StartError` when the service does not come up.
+    the port is taken, `BundleError` when a bundle cannot be read or lacks what is asked for, and `StartError` when the
+    service does not come up.
     """
+    from service.engine.opening import choose_precision  # noqa: PLC0415
+
     configure(settings.log_level)
     for path in settings.bundles:
-        Bundle.open(path)
+        bundle = Bundle.open(path)
+        bundle.graph_path("decoder", choose_precision(bundle, settings))
     prepare()
     with claimed_port(settings.host, settings.port) as port, suppress(KeyboardInterrupt), interruptible():
         settings = settings.model_copy(update={"port": port})
-        with local_ray(settings):
+        with local_ray(settings) as ray:
             _deploy(settings)
+            ray.in_use = True
             announce(_greeting(settings))
             sys.stdout.flush()
             while True:
@@ -154,23 +159,24 @@ def _deploy(settings: Settings) -> None:
     target = ray_serve.RunTarget(build(settings), name=APPLICATION, route_prefix="/")
     ray_serve.run_many([target], wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
     deadline = time.monotonic() + _START_SECONDS
-    while (reason := _not_ready(settings)) is not None:
-        if failure := _failure():
-            raise StartError(f"the service must start, but a replica of it does not: {failure}")
+    while (reason := _not_running() or _not_ready(settings)) is not None:
         if time.monotonic() > deadline:
-            raise StartError(f"a translation must work within {_START_SECONDS:.0f} s, but {reason}.")
+            raise StartError(f"the service must start within {_START_SECONDS:.0f} s, but {reason}.")
         time.sleep(0.1)
 
 
-def _failure() -> str | None:
-    """Why Serve has given up, if it has."""
+def _not_running() -> str | None:
+    """What Serve still waits for, if it does. Raises `StartError` when it has given up."""
     from ray import serve as ray_serve  # noqa: PLC0415
 
-    application = ray_serve.status().applications.get(APPLICATION)
-    if application is None or application.status != "DEPLOY_FAILED":
+    application = ray_serve.status().applications[APPLICATION]
+    if application.status == "RUNNING":
         return None
     told = [deployment.message for deployment in application.deployments.values() if deployment.message]
-    return "\n".join(told) or application.message
+    reason = "; ".join(told) or application.message or "Serve is still deploying"
+    if application.status == "DEPLOY_FAILED":
+        raise StartError(f"every replica must start, but one does not: {reason}")
+    return reason
 
 
 def _not_ready(settings: Settings) -> str | None:

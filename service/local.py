@@ -16,6 +16,7 @@ import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import chdir, contextmanager, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -31,6 +32,7 @@ ENVIRONMENT: Mapping[str, str] = {
     "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",
     "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
     "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
+    "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(64 * 2**20),  # the ids of the largest request fit many times
     # Find a dead proxy soon, end soon.
     "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "2",
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "2",
@@ -96,45 +98,83 @@ def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 @contextmanager
-def local_ray(settings: Settings) -> Iterator[None]:
-    """Ray and Serve, listening where `settings` say; both are ended, whatever happens in the block."""
+def _exit_is_interrupt() -> Iterator[None]:
+    """While Ray starts, its own handler answers SIGTERM, and in its own way."""
+    try:
+        yield
+    except SystemExit:
+        raise KeyboardInterrupt from None
+
+
+@dataclass(slots=True)
+class LocalRay:
+    """What a block knows of the Ray it runs on."""
+
+    in_use: bool = False
+    """Callers may be waiting for answers: let the replicas finish them before the end."""
+
+
+@contextmanager
+def local_ray(settings: Settings) -> Iterator[LocalRay]:
+    """Ray and Serve, listening where `settings` say; both are ended, whatever happens in the block.
+
+    Raises `SettingsError` when the machine has fewer GPUs than the settings want.
+    """
     import ray  # noqa: PLC0415
     from ray import serve  # noqa: PLC0415
-    from ray.serve.schema import LoggingConfig  # noqa: PLC0415
 
-    engine_cpus = settings.engine_cpus * settings.max_replicas * len(settings.bundles)
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    state = LocalRay()
     try:
-        # Ray shows its workers the working folder, where a file called model.py would hide the package.
-        with chdir(_PACKAGES):
-            ray.init(
-                address="local",
-                # A count for placing replicas, not a promise: all of them must find a place, however small the machine.
-                num_cpus=max(usable_cpus(), math.ceil(engine_cpus)),
-                num_gpus=None if settings.provider == "cuda" else 0,
-                object_store_memory=_OBJECT_STORE_BYTES,
-                include_dashboard=False,
-                logging_level=logging.ERROR,
-                namespace="serve",
-            )
-        _on_signals(_interrupt)  # Ray has set its own
+        with _exit_is_interrupt():
+            _start_ray(settings)
+            _on_signals(_interrupt)  # Ray has set its own
         _forward_logs()
-        serve.start(
-            proxy_location="HeadOnly",
-            http_options={
-                "host": settings.host,
-                "port": settings.port,
-                # Our own deadline answers first, and in JSON.
-                "request_timeout_s": settings.request_timeout_s + _OUTER_SECONDS,
-            },
-            logging_config=LoggingConfig(encoding="JSON", log_level="WARNING", enable_access_log=False),
-        )
-        yield
+        there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        if there.get("GPU", 0) < settings.engine_gpus:
+            raise SettingsError(f"engine_gpus must be at most the GPUs of this machine, but is {settings.engine_gpus}.")
+        _start_serve(settings)
+        yield state
     finally:
         _on_signals(signal.SIG_IGN)  # a second Ctrl-C must not leave half of it running
         with redirect_stdout(io.StringIO()):  # Ray remarks on what it ends by force
-            serve.shutdown()  # type: ignore[no-untyped-call]
+            if state.in_use:
+                serve.shutdown()  # type: ignore[no-untyped-call]
             ray.shutdown()
+
+
+def _start_ray(settings: Settings) -> None:
+    import ray  # noqa: PLC0415
+
+    engine_cpus = settings.engine_cpus * settings.max_replicas * len(settings.bundles)
+    # Ray shows its workers the working folder, where a file called model.py would hide the package.
+    with chdir(_PACKAGES):
+        ray.init(
+            address="local",
+            # A count for placing replicas, not a promise: all of them must find a place, however small the machine.
+            num_cpus=max(usable_cpus(), math.ceil(engine_cpus)),
+            num_gpus=None if settings.provider == "cuda" else 0,
+            object_store_memory=_OBJECT_STORE_BYTES,
+            include_dashboard=False,
+            logging_level=logging.ERROR,
+            namespace="serve",
+        )
+
+
+def _start_serve(settings: Settings) -> None:
+    from ray import serve  # noqa: PLC0415
+    from ray.serve.schema import LoggingConfig  # noqa: PLC0415
+
+    serve.start(
+        proxy_location="HeadOnly",
+        http_options={
+            "host": settings.host,
+            "port": settings.port,
+            # Our own deadline answers first, and in JSON.
+            "request_timeout_s": settings.request_timeout_s + _OUTER_SECONDS,
+        },
+        logging_config=LoggingConfig(encoding="JSON", log_level="WARNING", enable_access_log=False),
+    )
 
 
 def _forward_logs() -> None:

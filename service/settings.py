@@ -62,7 +62,7 @@ class Settings(BaseSettings):
     provider: Literal["cpu", "cuda"] = "cpu"
     """What runs the graphs. CUDA where there is none is an error, never a silent fall-back."""
     threads: Annotated[int, Field(ge=0)] = 0
-    """Threads of one engine replica; 0 shares the CPUs this process may use among the replicas."""
+    """Threads of one engine replica; 0 shares the CPUs this process may use, but one, among the replicas."""
 
     max_texts: Positive = 128
     """Most texts in one request."""

@@ -58,10 +58,10 @@ def model_card(facts: CardFacts) -> str:
         else "",
         "## Ten translations, as they come" if len(facts.samples) == 10 else "## Translations, as they come",
         _samples(facts.samples),
-        "## Training data",
-        _data(facts.sources),
         "## Graphs against network",
         f"```\n{facts.parity}\n```",
+        "## Training data",
+        _data(facts.sources),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -92,17 +92,25 @@ def _cell(text: str) -> str:
 
 
 def _data(sources: Sequence[Mapping[str, Any]]) -> str:
-    """A row for each source; packages with one licence share a row."""
-    grouped: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
+    """A row for each source, then every part of it with its licence."""
+    grouped: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for entry in sources:
         if entry.get("training_pairs"):
-            grouped[str(entry["source"]), str(entry["licence"])].append(entry)
+            grouped[str(entry["source"])].append(entry)
     if not grouped:
         return "No description of the sources came with the corpus."
-    rows = ["| source | pairs | licence | parts |", "|---|--:|---|---|"]
-    for (source, licence), entries in sorted(grouped.items()):
-        pairs = sum(entry["training_pairs"] for entry in entries)
-        parts = ", ".join(f"{entry['part']} {entry.get('version', '')}".strip() for entry in entries)
-        rows.append(f"| {source} | {pairs:,} | {_cell(licence)} | {_cell(parts)} |")
-    notes = sorted({str(e["attribution"]) for e in sources if e.get("training_pairs") and e.get("part") == e["source"]})
-    return "\n".join([*rows, "", *notes])
+    rows = ["| source | pairs | by |", "|---|--:|---|"]
+    for source, entries in grouped.items():
+        authors = {str(entry["attribution"]) for entry in entries}
+        by = authors.pop() if len(authors) == 1 else f"the authors and translators of {len(entries)} parts, see below"
+        rows.append(f"| {source} | {_pairs(entries):,} | {_cell(by)} |")
+    parts = ["| part | pairs | licence |", "|---|--:|---|"]
+    for entries in grouped.values():
+        for entry in sorted(entries, key=lambda entry: -entry["training_pairs"]):
+            name = f"{entry['part']} {entry.get('version', '')}".strip()
+            parts.append(f"| {_cell(name)} | {entry['training_pairs']:,} | {_cell(str(entry['licence']))} |")
+    return "\n".join([*rows, "", "### Licences of the parts", "", *parts])
+
+
+def _pairs(entries: Sequence[Mapping[str, Any]]) -> int:
+    return sum(entry["training_pairs"] for entry in entries)

@@ -271,7 +271,7 @@ def _save(trainer: Trainer, around: Surroundings, seconds: float) -> None:
 def _validate(trainer: Trainer, around: Surroundings) -> None:
     found = validate(trainer.network, around.tokenizer, around.dev_sets, trainer.recipe.validate_sentences)
     for name, measured in found.items():
-        scores = {"bleu": measured.scores.bleu, "chrf": measured.scores.chrf} if measured.scores else {}
+        scores = measured.scores.to_dict() if measured.scores else {}
         around.journal.note(trainer.at.update, f"dev.{name}", {"nll": round(measured.nll, 4), **scores})
 
 

@@ -5,21 +5,28 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from io import BytesIO
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from threading import Event, Thread
 
 import sentencepiece as spm
 
 from model.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, normalize
 from training.corpus.errors import CorpusError
 from training.corpus.files import read_lines
+from training.progress import progress
 
 _TOO_LARGE = re.compile(r"Vocabulary size (?:is )?too high \(\d+\)\. Please set it to a value <= (\d+)")
-_SMALLEST_STEP = 128
+_TOO_SMALL = re.compile(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)")
+_STEP = 128
+"""Sizes that need no padding in the graphs are multiples of this."""
 _FIXED_PIECES = 4 + 256
 """Special symbols and bytes."""
 _THREADS = 2
+_BYTES_PER_SECOND = 500_000
+"""Text learnt from in a second on two cores; only for the estimate of the progress bar."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,14 +84,15 @@ def train_subwords(corpus: Path, out: Path, options: SubwordOptions | None = Non
     options = options or SubwordOptions()
     files = corpus_files(corpus)
     out.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=out.parent) as folder:
-        prefix = Path(folder) / "subwords"
-        _train([file for name, file in files.items() if name.startswith("train.")], prefix, options)
-        prefix.with_suffix(".model").replace(out)
+    text = [file for name, file in files.items() if name.startswith("train.")]
+    with _ticking(sum(file.stat().st_size for file in text) // _BYTES_PER_SECOND):
+        model = _train(text, options)
+    partial = out.with_name(out.name + ".partial")
+    partial.write_bytes(model)
+    partial.replace(out)
     reports = {name: inspect_subwords(out, read_lines(file)) for name, file in files.items()}
     report = {name: {**asdict(r), "tokens_per_word": round(r.tokens_per_word, 4)} for name, r in reports.items()}
-    text = json.dumps(report, indent=2) + "\n"
-    out.with_suffix(".report.json").write_text(text, encoding="utf-8")
+    out.with_suffix(".report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     return reports
 
 
@@ -98,11 +106,32 @@ def corpus_files(corpus: Path) -> dict[str, Path]:
     return {name: corpus / name for name in names}
 
 
-def _train(files: Iterable[Path], prefix: Path, options: SubwordOptions) -> None:
+@contextmanager
+def _ticking(seconds: int) -> Iterator[None]:
+    """A bar of about so many seconds: SentencePiece does not say how far it is."""
+    done = Event()
+    with progress(max(seconds, 1), "learning subwords, estimated", "s") as bar:
+
+        def tick() -> None:
+            while not done.wait(1.0):
+                bar.update()
+
+        thread = Thread(target=tick, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+
+def _train(files: Iterable[Path], options: SubwordOptions) -> bytes:
+    # Written to memory: a file name would end up in the model.
+    model = BytesIO()
     try:
         spm.SentencePieceTrainer.Train(
             sentence_iterator=_sentences(files, options.max_lines),
-            model_prefix=str(prefix),
+            model_writer=model,
             model_type="unigram",
             vocab_size=options.vocab_size,
             character_coverage=options.character_coverage,
@@ -118,15 +147,24 @@ def _train(files: Iterable[Path], prefix: Path, options: SubwordOptions) -> None
             minloglevel=2,
         )
     except (RuntimeError, OSError) as error:
-        if match := _TOO_LARGE.search(str(error)):
-            largest = int(match[1])
-            # A multiple spares the graphs some padding; where there is none above the fixed pieces, any size will do.
-            advised = largest - largest % _SMALLEST_STEP
-            raise CorpusError(
-                f"the corpus must be large enough for {options.vocab_size} subwords, but holds {largest} at most; ask "
-                f"for {advised if advised > _FIXED_PIECES else largest}, or add text."
-            ) from error
-        raise CorpusError(f"SentencePiece could not train {options.vocab_size} subwords: {error}") from error
+        raise _explained(error, options.vocab_size) from error
+    return model.getvalue()
+
+
+def _explained(error: Exception, asked: int) -> CorpusError:
+    """What to do about a training that SentencePiece refused."""
+    if match := _TOO_LARGE.search(str(error)):
+        largest = int(match[1])
+        advised = largest - largest % _STEP
+        return CorpusError(
+            f"the corpus must be large enough for {asked} subwords, but holds {largest} at most; ask for "
+            f"{advised if advised > _FIXED_PIECES else largest}, or add text."
+        )
+    if match := _TOO_SMALL.search(str(error)):
+        return CorpusError(
+            f"vocab_size must be at least {match[1]}, one for each special symbol, byte and letter, but is {asked}."
+        )
+    return CorpusError(f"SentencePiece could not train {asked} subwords: {error}")
 
 
 def _sentences(files: Iterable[Path], max_lines: int) -> Iterator[str]:

@@ -34,12 +34,16 @@ def choose_precision(bundle: Bundle, settings: Settings) -> str:
 
 
 def threads_for(settings: Settings) -> int:
-    """Threads of one replica: as set, or its share of the machine (laptop) or of what Ray reserves for it (cluster)."""
+    """Threads of one replica: as set, or its share of the machine (laptop) or of what Ray reserves for it (cluster).
+
+    On a laptop one CPU is left to the ingress and to Ray. Threads of one operator wait for each other: on two busy
+    cores a replica with two of them takes three times as long as with one.
+    """
     if settings.threads:
         return settings.threads
     if settings.profile == "cluster":
         return max(1, min(usable_cpus(), round(settings.engine_cpus)))
-    return max(1, usable_cpus() // (settings.max_replicas * len(settings.bundles)))
+    return max(1, (usable_cpus() - 1) // (settings.max_replicas * len(settings.bundles)))
 
 
 def max_jobs_for(settings: Settings) -> int:

@@ -169,3 +169,15 @@ async def test_segments_that_the_length_limit_ends_are_marked_and_counted():
         cut = sum(segment.truncated for segment in result.segments)
         assert cut == sum(alone(one, options).truncated for one in (source(3), source(4))) > 0
         assert toy.value("truncated_segments_total") == cut
+
+
+async def test_more_jobs_than_the_engine_may_hold_are_refused_at_once():
+    with toy_engine(EngineOptions(max_jobs=2)) as toy:
+        toy.stepper.gate.clear()
+        calls = [asyncio.create_task(toy.engine.translate(toy.job(source(3)))) for _ in range(2)]
+        await toy.until(toy.stepper.in_step.is_set)
+        with pytest.raises(Overloaded, match="At most 2 requests"):
+            await toy.engine.translate(toy.job(source(4)))
+        toy.stepper.gate.set()
+        await asyncio.gather(*calls)
+        await toy.engine.translate(toy.job(source(4)))

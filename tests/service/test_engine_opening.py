@@ -46,17 +46,17 @@ def test_a_bundle_without_a_fit_precision_is_refused():
     ("flags", "threads"),
     [
         ({"threads": 3}, 3),
-        ({}, 8),
-        ({"max_replicas": 2}, 4),
+        ({}, 7),
+        ({"max_replicas": 2}, 3),
         ({"max_replicas": 3}, 2),
         ({"max_replicas": 20}, 1),
-        ({"max_replicas": 2, "bundles": "/a:/b"}, 2),
+        ({"max_replicas": 1, "bundles": "/a:/b"}, 3),
         ({"profile": "cluster", "engine_cpus": 4}, 4),
         ({"profile": "cluster", "engine_cpus": 0.5}, 1),
         ({"profile": "cluster", "engine_cpus": 64}, 8),
     ],
 )
-def test_replicas_share_the_cpus_and_never_ask_for_more_than_there_are(monkeypatch, flags, threads):
+def test_replicas_share_the_cpus_and_leave_one_to_the_rest(monkeypatch, flags, threads):
     monkeypatch.setattr(opening, "usable_cpus", lambda: 8)
     assert threads_for(Settings(**flags)) == threads
 

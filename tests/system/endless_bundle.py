@@ -21,8 +21,8 @@ NAME = "endless-en-de"
 
 
 @cache
-def endless_bundle() -> Path:
-    """Its folder; made once for the whole run of the tests."""
+def endless_bundle(target: str = "de") -> Path:
+    """The folder of one from English into `target`; made once for the whole run of the tests."""
     config = tiny_config(tie_embeddings=False, decoder_layers=1)
     network = lively_network(config)
     with torch.no_grad():
@@ -32,10 +32,10 @@ def endless_bundle() -> Path:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     record = export_graphs(config, network.state_dict(), folder / "graphs", ["f32"])
     contents = BundleContents(
-        name=NAME,
+        name=f"endless-en-{target}",
         version="1",
         source_languages=("en",),
-        target_languages=("de",),
+        target_languages=(target,),
         config=config,
         precisions=record.precisions,
         graph_files=record.files,
@@ -43,4 +43,4 @@ def endless_bundle() -> Path:
         model_card="# endless\n",
         decoding=DecodingDefaults(beam_size=2, length_penalty=0.6),
     )
-    return write_bundle(folder / NAME, contents).path
+    return write_bundle(folder / contents.name, contents).path

@@ -102,7 +102,7 @@ class RunningService:
 
     def processes(self, name: str = "") -> dict[int, str]:
         """Living descendants whose command line holds `name`."""
-        return {pid: command for pid, command in _descendants(self.process.pid).items() if name in command}
+        return {pid: command for pid, command in descendants(self.process.pid).items() if name in command}
 
     def stop(self, number: int = signal.SIGTERM) -> float:
         """Seconds from the signal to the end of the process."""
@@ -191,7 +191,8 @@ def alive(pid: int) -> bool:
         return False
 
 
-def _descendants(root: int) -> dict[int, str]:
+def descendants(root: int) -> dict[int, str]:
+    """Living processes below `root`, with their command lines."""
     parents, commands = {}, {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:

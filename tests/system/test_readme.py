@@ -58,7 +58,7 @@ def _run(script: str, folder: Path) -> str:
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     command = ["bash", "-euo", "pipefail", "-c", script]
     run = subprocess.run(
-        command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False, timeout=900
+        command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False, timeout=1800
     )
     assert run.returncode == 0, f"{script}\nended with {run.returncode}:\n{run.stdout}\n{run.stderr}"
     return run.stdout

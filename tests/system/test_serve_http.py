@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import socket
@@ -25,7 +26,12 @@ TEXT = "The file could not be opened."
 def service():
     """One engine replica with one slot and a short queue."""
     running = RunningService(
-        bundles=endless_bundle(), max_slots=1, max_source_tokens=32, max_batch_tokens=32, max_queued_tokens=256
+        bundles=endless_bundle(),
+        max_slots=1,
+        max_source_tokens=32,
+        max_batch_tokens=32,
+        max_queued_tokens=256,
+        ready_timeout_s=1,
     )
     yield running
     running.kill()
@@ -115,6 +121,22 @@ def test_a_caller_that_hangs_up_frees_its_slot(service):
     assert service.translate(TEXT).status == 200
 
 
+def test_an_engine_that_hangs_turns_readiness_red_and_green_again(service):
+    (engine,) = service.processes("ray::ServeReplica:dragoman:translator")
+    assert service.call("/readyz").status == 200
+    os.kill(engine, signal.SIGSTOP)
+    try:
+        time.sleep(1.1)
+        answer = service.call("/readyz")
+        assert (answer.status, answer.body["error"]["code"]) == (503, "not_ready")
+        assert answer.seconds < 2.0
+        assert service.call("/healthz").status == 200
+    finally:
+        os.kill(engine, signal.SIGCONT)
+    _until(lambda: service.call("/readyz").status == 200)
+    assert service.translate(TEXT).status == 200
+
+
 def test_the_log_is_json_with_ids_and_without_the_text(service):
     service.translate("Quaint xylophones hum.", **{"X-Request-ID": "look-for-me"})
     _until(lambda: "look-for-me" in service.log_text())
@@ -146,11 +168,10 @@ def test_it_listens_on_loopback_only(service):
     assert [line.split()[3] for line in listening.stdout.splitlines()] == [f"127.0.0.1:{service.port}"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT])
-def test_a_signal_ends_it_cleanly_and_leaves_no_process(service, number):
+def test_ctrl_c_ends_it_cleanly_and_leaves_no_process(service):
     processes = [service.process.pid, *service.processes()]
     assert len(processes) > 5
-    seconds = service.stop(number)
+    seconds = service.stop(signal.SIGINT)
     say(f"ended {seconds:.1f} s after the signal")
     assert service.process.returncode == 0
     _until(lambda: not any(map(alive, processes)))

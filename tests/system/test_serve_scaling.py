@@ -1,4 +1,4 @@
-"""Two engine replicas: they come under load, and one of them may be killed without a caller noticing."""
+"""Two models, two replicas: replicas come under load, and what is killed is not missed."""
 
 from __future__ import annotations
 
@@ -19,19 +19,28 @@ REPLICA = f"ray::ServeReplica:dragoman:translator-{NAME}"
 
 @pytest.fixture(scope="module")
 def service():
-    """One engine replica, and room for a second."""
+    """Two models with one engine replica each, and room for a second."""
     running = RunningService(
-        bundles=endless_bundle(),
+        bundles=f"{endless_bundle()}:{endless_bundle('fr')}",
         max_replicas=2,
         target_ongoing=2,
         upscale_delay_s=1,
         downscale_delay_s=600,
         max_slots=4,
-        engine_cpus=0.5,
+        engine_cpus=0.25,
+        ingress_replicas=2,
         health_period_s=1,
     )
     yield running
     running.kill()
+
+
+def test_each_pair_is_translated_by_its_own_model(service):
+    for target, model in (("de", NAME), ("fr", "endless-en-fr")):
+        answer = service.call("/v1/translate", {"text": TEXT, "source": "en", "target": target})
+        assert answer.status == 200
+        assert answer.body["model"] == model
+    assert set(service.call("/readyz").body["models"]) == {NAME, "endless-en-fr"}
 
 
 def test_replicas_go_from_one_to_two_under_load(service):
@@ -76,8 +85,19 @@ def test_killing_one_of_two_replicas_under_load_loses_no_accepted_request(servic
             assert after[name] >= value, f"{name} fell from {value} to {after[name]}"
 
 
+def test_killing_the_metrics_hub_is_mended_and_what_the_living_counted_is_not_lost(service):
+    answered = "translation_http_requests_total native /v1/translate POST 200"
+    before = service.metrics()[answered]
+    (hub,) = service.processes("ray::MetricsHub")
+    os.kill(hub, signal.SIGKILL)
+    assert service.translate(TEXT).status == 200
+    _until(lambda: service.call("/metrics").status == 200, 30.0)
+    _until(lambda: service.metrics()[answered] == before + 1, 10.0)
+
+
 def _replicas(service: RunningService) -> int:
-    return int(service.metrics()["translation_replica_up engine"])
+    """Living engine replicas of the first model; the second one, which has no load, always has one."""
+    return int(service.metrics()["translation_replica_up engine"]) - 1
 
 
 def _lost(outcomes: list[Answer | Exception]) -> list[object]:

@@ -111,7 +111,8 @@ def test_nothing_like_a_held_out_pair_is_trained_on(folder: Path) -> None:
     watch = NearDuplicates(held_out, 0.7)
     assert all(watch.find(pair) is None for pair in read(corpus, "train"))
     report = json.loads((corpus / "report.json").read_text(encoding="utf-8"))
-    assert sum(report["dropped"][reason]["total"] for reason in ("same-source", "similar-source", "contained")) >= 6
+    leaks = ("same-source", "similar-source", "contained")
+    assert sum(tally["total"] for reason, tally in report["dropped"].items() if reason in leaks) >= 12
 
 
 def test_every_pair_is_accounted_for(folder: Path) -> None:

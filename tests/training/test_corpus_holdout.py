@@ -1,7 +1,5 @@
 """Held-out text is found again in every disguise, and by a fast way that finds what the slow way finds."""
 
-from itertools import pairwise
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -67,7 +65,7 @@ def slow(pair: Pair, held_out: list[Pair], threshold: float) -> str | None:
     return None
 
 
-TEXTS = st.lists(st.sampled_from("a b c d e f g h".split()), max_size=14).map(" ".join)
+TEXTS = st.lists(st.sampled_from("abcdefgh"), max_size=14).map(" ".join)
 SOME = st.lists(st.builds(Pair, TEXTS, st.sampled_from("xyz")), max_size=4)
 
 
@@ -116,4 +114,4 @@ def test_a_drawing_is_the_same_whatever_the_order_and_other_texts_disturb_it_lit
 def test_a_drawing_from_too_little_gives_what_there_is() -> None:
     held = draw(CORPUS[:3], HoldoutRecipe(test=2, dev=9), "s", 1.0)
     assert (len(held.test), len(held.dev)) == (2, 1)
-    assert all(first != second for first, second in pairwise([*held.test, *held.dev]))
+    assert {*held.test, *held.dev} == set(CORPUS[:3])

@@ -1,6 +1,7 @@
 """A vocabulary is the same every time, knows every character, and says what it makes of the text."""
 
 import json
+from itertools import islice, pairwise, product
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,11 @@ from training.corpus.errors import CorpusError
 from training.corpus.files import read_lines
 from training.subwords import SubwordOptions, SubwordReport, corpus_files, inspect_subwords, train_subwords
 
-STEMS = ["open", "close", "print", "delete", "copy", "window", "printer", "table", "image", "value", "option", "place"]
-ENGLISH = [f"{a} the {b} number {i}" for i, a in enumerate(STEMS) for b in STEMS]
-GERMAN = [f"{b} Nummer {i} für {a} öffnen, schließen und übertragen" for i, a in enumerate(STEMS) for b in STEMS]
+SYLLABLES = "ab bel cor da en fi gra ho in ja kol lu men no or pu que ras sto tu ung ver wo xi yl zu für öff".split()  # noqa: SIM905
+"""Enough different words for a few hundred pieces."""
+WORDS = [a + b + c for a, b, c in islice(product(SYLLABLES, repeat=3), 0, None, 37)]
+ENGLISH = [f"{a} the {b} number {i % 97}" for i, (a, b) in enumerate(pairwise(WORDS))]
+GERMAN = [f"{b} Nummer {i % 97} für {a} öffnen" for i, (a, b) in enumerate(pairwise(WORDS))]
 SMALL = SubwordOptions(vocab_size=350)
 
 
@@ -80,10 +83,10 @@ def test_the_report_counts_what_there_is(trained: tuple[Path, dict[str, SubwordR
     tokenizer = Tokenizer(path)
     tokens = [len(tokenizer.encode(line)) - 1 for line in ENGLISH]
     english = reports["train.en"]
-    assert (english.lines, english.words, english.tokens) == (144, 5 * 144, sum(tokens))
+    assert (english.lines, english.words, english.tokens) == (len(ENGLISH), 5 * len(ENGLISH), sum(tokens))
     assert (english.unknown, english.bytes, english.longest) == (0, 0, max(tokens))
     assert reports["dev.x.de"].bytes == 3  # a snowman is three bytes
-    assert english.tokens_per_word == sum(tokens) / (5 * 144)
+    assert english.tokens_per_word == sum(tokens) / (5 * len(ENGLISH))
     assert "0.000 % unknown" in str(english)
 
 
@@ -116,7 +119,7 @@ def test_a_vocabulary_too_small_for_the_alphabet_says_how_small_it_may_be(corpus
 
 def test_training_on_some_lines_takes_them_from_the_whole_text(corpus: Path, tmp_path: Path) -> None:
     few = train_subwords(corpus, tmp_path / "few.model", SubwordOptions(vocab_size=330, max_lines=100))
-    assert few["train.en"].lines == 144
+    assert few["train.en"].lines == len(ENGLISH)
 
 
 def test_an_unfinished_corpus_is_refused(tmp_path: Path) -> None:

@@ -39,8 +39,9 @@ def domain(path: Path, language: str) -> str:
 def read_catalogue(path: Path, origin: str, part: str) -> Iterator[Pair]:
     """The pairs of one catalogue, as they stand: one a message, two a message with a plural.
 
-    The header, obsolete entries and untranslated ones are no pairs. Contexts (`msgctxt`) are left out. A plural pairs
-    the singular with the first form and the plural with the last. Raises `CorpusError` for a damaged file.
+    The header and obsolete messages are no pairs; one without a translation has an empty target. Contexts (`msgctxt`)
+    are left out. A plural pairs the singular with the first form and the plural with the last. Raises `CorpusError`
+    for a damaged file.
     """
     read = polib.mofile if path.suffix == ".mo" else polib.pofile
     try:

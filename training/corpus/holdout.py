@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import ceil
 
 from training.corpus.duplicates import lottery
@@ -63,7 +64,10 @@ class NearDuplicates:
 
     def _similar(self, text: frozenset[str]) -> bool:
         candidates = {index for word in self._prefix(text) for index in self._by_word.get(word, ())}
-        return any(len(text & self._sets[i]) >= self._threshold * len(text | self._sets[i]) for i in candidates if text)
+        return any(
+            len(text & held) >= self._threshold * len(text | held) - _ROUNDING
+            for held in (self._sets[index] for index in candidates)
+        )
 
     def _contains(self, text: tuple[str, ...]) -> bool:
         """Whether a held-out text is a run within `text`."""
@@ -103,7 +107,7 @@ def draw(pairs: Sequence[Pair], sizes: HoldoutRecipe, seed: str, threshold: floa
         if len(text) >= sizes.min_words:
             tickets.setdefault(" ".join(text), pair)
     order = iter(sorted(tickets, key=lambda text: lottery(seed, text)))
-    test = tuple(tickets[text] for text, _ in zip(order, range(sizes.test), strict=False))
+    test = tuple(tickets[text] for text in islice(order, sizes.test))
     watch = NearDuplicates(test, threshold)
     dev: list[Pair] = []
     for text in order:

@@ -10,6 +10,7 @@ import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from training.corpus.errors import CorpusError
 
@@ -71,15 +72,19 @@ class PackageStore:
             raise CorpusError(
                 f"package {name} is downloaded with apt-get, which is not here; put its .deb file into {self._cache}."
             )
-        command = ["apt-get", "-q", "download", name]
-        done = subprocess.run(command, cwd=self._cache, capture_output=True, text=True, check=False)
-        if (archive := self._find(name)) is None:
+        # Beside the cache first: an interrupted download must not look like a package.
+        with TemporaryDirectory(dir=self._cache) as folder:
+            command = ["apt-get", "-q", "download", name]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+            for archive in Path(folder).glob("*.deb") if done.returncode == 0 else ():
+                archive.replace(self._cache / archive.name)
+        if (found := self._find(name)) is None:
             reason = " ".join(line for line in done.stderr.splitlines() if line.startswith("E:")) or done.stderr.strip()
             raise CorpusError(
                 f"package {name} could not be downloaded: {reason} Run apt-get update, correct the name, or put its "
                 f".deb file into {self._cache}."
             )
-        return archive
+        return found
 
     def _unpack(self, archive: Path, name: str, selection: Selection) -> Path:
         """Extract into the cache, under a name that appears only when all of it is there."""
@@ -96,7 +101,9 @@ class PackageStore:
                 if member.isfile() and (path == copyright_file or selection.wants(path)):
                     tar.extract(member, partial, filter="data")
         except (OSError, tarfile.TarError) as error:
-            raise CorpusError(f"{archive} must be a Debian package, but cannot be unpacked: {error}") from error
+            raise CorpusError(
+                f"{archive} must be a Debian package, but cannot be unpacked ({error}); delete it to fetch it again."
+            ) from error
         partial.rename(folder)
         return folder
 
@@ -111,4 +118,4 @@ def _members(archive: Path) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]
         for member in tar:
             yield tar, member
     if process.returncode:
-        raise tarfile.TarError(f"dpkg-deb ended with status {process.returncode}; delete the file to fetch it again.")
+        raise tarfile.TarError(f"dpkg-deb ended with status {process.returncode}")

@@ -73,11 +73,10 @@ def no_replacement_characters(pair: Pair, _context: RuleContext) -> bool:
 
 def enough_letters(pair: Pair, context: RuleContext) -> bool:
     """Each side has letters, and is mostly letters and spaces."""
+    limits = context.limits
     for text in (pair.source, pair.target):
         letters = len(_LETTER.findall(text))
-        if letters < context.limits.min_letters or letters + text.count(" ") < context.limits.min_letter_share * len(
-            text
-        ):
+        if letters < limits.min_letters or letters + text.count(" ") < limits.min_letter_share * len(text):
             return False
     return True
 

@@ -57,8 +57,8 @@ class Reader:
             return iter(())
         if missing:
             raise CorpusError(
-                f"source {source.name!r} must be at {self.recipe.resolve(missing[0])}, but nothing is there; give its "
-                f"place with {source.name}.path=…, or mark it optional."
+                f"source {source.name!r} must be at {self.recipe.resolve(missing[0])}, but nothing is there; give "
+                f"its place with --set source.{source.name}.path=FILE, or mark it optional."
             )
         return readers[source.kind](source)
 

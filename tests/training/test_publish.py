@@ -1,0 +1,142 @@
+"""Publishing: whole or not at all, and described by what was measured."""
+
+import json
+from pathlib import Path
+
+import pytest
+import sentencepiece as spm
+
+from model.bundle import Bundle
+from model.errors import ParityError
+from training import publish as publishing
+from training.card import CardFacts, model_card
+from training.checkpoint import CheckpointError
+from training.evaluate import corpus_test_sets, evaluate, folder_test_sets
+from training.fit import RunFolder, fit
+from training.publish import Run, publish
+from training.recipe import FitRecipe, PublishRecipe
+from training.scores import ScoreError, score
+
+SHAPE = {"preset": "small", "d_model": 16, "heads": 2, "d_ff": 32, "encoder_layers": 1, "decoder_layers": 1}
+RECIPE = PublishRecipe(name="numbers", precisions=("f32",), samples=("7 14 21",), beam_size=2, parity_sentences=4)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("publish")
+    corpus = folder / "corpus"
+    corpus.mkdir()
+    lines = [" ".join(str(i * k % 97) for k in range(1, 4 + i % 5)) for i in range(1, 120)]
+    for name, rows in (("train", lines), ("dev.numbers", lines[:8]), ("test.numbers", lines[:6])):
+        (corpus / f"{name}.en").write_text("\n".join(rows) + "\n")
+        (corpus / f"{name}.de").write_text("\n".join(row[::-1] for row in rows) + "\n")
+    spm.SentencePieceTrainer.train(
+        input=str(corpus / "train.en"),
+        model_prefix=str(corpus / "tokenizer"),
+        vocab_size=40,
+        hard_vocab_limit=False,
+        pad_id=0,
+        bos_id=1,
+        eos_id=2,
+        unk_id=3,
+        minloglevel=2,
+    )
+    recipe = FitRecipe(
+        updates=3, batch_tokens=200, max_length=64, precision="f32", threads=1, checkpoint_every=1, average=2
+    )
+    fit(SHAPE, recipe, RunFolder(corpus, corpus / "tokenizer.model", folder / "run", ("en", "de")))
+    return Run.open(folder / "run")
+
+
+def test_a_run_becomes_a_bundle_with_its_card(run: Run, tmp_path: Path) -> None:
+    tests = corpus_test_sets(run.corpus, run.languages)
+    bundle, (found,) = publish(run, RECIPE, tmp_path / "numbers", tests)
+    assert Bundle.open(tmp_path / "numbers").manifest == bundle.manifest
+    assert (bundle.manifest.source_languages, bundle.manifest.target_languages) == (("en",), ("de",))
+    assert (bundle.manifest.decoding.beam_size, list(bundle.manifest.precisions)) == (2, ["f32"])
+    card = (tmp_path / "numbers" / "MODEL_CARD.md").read_text(encoding="utf-8")
+    assert f"| numbers | 6 | {found.scores.bleu:.2f} | {found.scores.chrf:.2f} |" in card
+    assert "average of the last 2 checkpoints" in card
+    assert "3 updates of at most 200 tokens" in card
+    assert "| 7 14 21 |" in card
+
+
+def test_a_failed_proof_writes_nothing(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise ParityError("not equal")
+
+    monkeypatch.setattr(publishing, "prove_parity", refuse)
+    with pytest.raises(ParityError):
+        publish(run, RECIPE, tmp_path / "numbers", [])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_whose_tokenizer_changed_is_refused(run: Run, tmp_path: Path) -> None:
+    other = tmp_path / "run"
+    other.mkdir()
+    description = {**run.description, "tokenizer": "0" * 64}
+    (other / "run.json").write_text(json.dumps(description))
+    with pytest.raises(CheckpointError, match="missing or another one"):
+        Run.open(other)
+
+
+def test_a_run_without_checkpoints_is_refused(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps(run.description))
+    with pytest.raises(CheckpointError, match="at least one checkpoint"):
+        publish(Run.open(tmp_path), RECIPE, tmp_path / "numbers", [])
+
+
+def test_test_sets_of_a_folder_are_its_pairs(tmp_path: Path) -> None:
+    for name in ("news.en", "news.de", "alone.en"):
+        (tmp_path / name).write_text("a b\n")
+    assert [(found.name, list(found.pairs)) for found in folder_test_sets(tmp_path, ("en", "de"))] == [
+        ("news", [("a b", "a b")])
+    ]
+
+
+def test_an_empty_test_set_is_refused(tmp_path: Path) -> None:
+    for name in ("none.en", "none.de"):
+        (tmp_path / name).write_text("\n")
+    (empty,) = folder_test_sets(tmp_path, ("en", "de"))
+    with pytest.raises(ScoreError, match="none must hold at least one pair"):
+        evaluate(None, empty)  # type: ignore[arg-type]
+
+
+def test_the_card_lists_every_part_with_its_licence(run: Run) -> None:
+    def entry(source: str, part: str, pairs: int) -> dict[str, object]:
+        return {
+            "source": source,
+            "part": part,
+            "licence": "GPL | MIT",
+            "attribution": f"of {part}",
+            "training_pairs": pairs,
+        }
+
+    end = {
+        "update": 1,
+        "target_tokens": 2,
+        "epochs": 0.5,
+        "seconds": 61,
+        "machine": "x",
+        "averaged": 1,
+        "parameters": 9e6,
+    }
+    card = model_card(
+        CardFacts(
+            recipe=RECIPE,
+            run={**run.description, "end": end},
+            sources=[entry("cat", "b", 1000), entry("cat", "a", 2000), entry("web", "c", 7), entry("web", "unused", 0)],
+            precision="f32",
+            evaluations=[],
+            samples=[],
+            parity="",
+        )
+    )
+    assert "| cat | 3,000 | the authors and translators of 2 parts, see below |" in card
+    assert "| web | 7 | of c |" in card
+    assert "| a | 2,000 | GPL \\| MIT |\n| b | 1,000 |" in card
+    assert "unused" not in card
+
+
+def test_scores_are_those_of_sacrebleu_on_the_same_lines() -> None:
+    assert score(["eins zwei drei vier fünf"], ["eins zwei drei vier sechs"]).bleu == pytest.approx(66.87, abs=0.01)
