@@ -48,6 +48,10 @@ class Tokenizer:
         """Source or target ids of `text`, EOS last. An empty text gives [EOS]."""
         return [*self._pieces.EncodeAsIds(normalize(text)), EOS_ID]
 
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The vocabulary's own names of `ids`: `▁` stands for a space, `</s>` for EOS."""
+        return [str(self._pieces.IdToPiece(i)) for i in ids]
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of `ids`; specials are dropped. The inverse of `encode` on normalised text the vocabulary covers."""
         return str(self._pieces.DecodeIds([i for i in ids if i > UNK_ID]))

@@ -22,6 +22,18 @@ if TYPE_CHECKING:
     from service.lines import LineTranslator
 
 _ENGINE_SETTINGS = ("precision", "provider", "threads", "max_source_tokens", "max_slots", "max_batch_tokens")
+_SEARCH_OPTIONS: tuple[tuple[str, type, str], ...] = (
+    ("max_length", int, "most tokens of a sentence's translation"),
+    ("min_length", int, "fewest tokens of a sentence's translation"),
+    ("no_repeat_ngram", int, "no sequence of so many tokens comes twice in a sentence"),
+    ("repetition_penalty", float, "1 or more: lowers what a sentence has said already"),
+    ("temperature", float, "draw tokens instead of searching, at this temperature"),
+    ("top_k", int, "draw among so many of the likeliest tokens; 0: among all"),
+    ("top_p", float, "draw among the fewest tokens that hold this share of the probability"),
+    ("seed", int, "draw with this seed (default: 0)"),
+)
+"""Options of a search that the command line takes too: name, type, help."""
+_SAMPLING = ("temperature", "top_k", "top_p", "seed")
 _SHOWN_LINES = 10
 
 _OK, _FAILED, _BAD_USE, _INTERRUPTED = 0, 1, 2, 130
@@ -83,6 +95,7 @@ def _translate_parser(commands: Any) -> None:
     translate.add_argument(
         "--length-penalty", type=float, metavar="A", help="higher favours longer translations (default: the model's)"
     )
+    _add_search_options(translate)
     translate.add_argument(
         "--bundle",
         dest="bundles",
@@ -92,6 +105,12 @@ def _translate_parser(commands: Any) -> None:
     )
     _add_settings(translate, _ENGINE_SETTINGS)
     translate.set_defaults(run=_translate)
+
+
+def _add_search_options(translate: argparse.ArgumentParser) -> None:
+    for name, kind, text in _SEARCH_OPTIONS:
+        flag = f"--{name.replace('_', '-')}"
+        translate.add_argument(flag, type=kind, metavar="N" if kind is int else "X", help=text)
 
 
 def _models_parser(commands: Any) -> None:
@@ -140,9 +159,14 @@ def _serve(given: argparse.Namespace) -> int:
 
 
 def _translate(given: argparse.Namespace) -> int:
+    from model.decode.options import Sampling  # noqa: PLC0415
     from service.lines import open_translator  # noqa: PLC0415
 
-    options = {"beam_size": given.beam_size, "length_penalty": given.length_penalty}
+    names = ["beam_size", "length_penalty", *(name for name, _, _ in _SEARCH_OPTIONS)]
+    options = {name: value for name in names if (value := getattr(given, name)) is not None}
+    sampling = {name: options.pop(name) for name in _SAMPLING if name in options}
+    if sampling:
+        options["sampling"] = Sampling(**sampling)
     return _Pump(open_translator(given.source, given.target, _settings(given), **options)).run()
 
 
@@ -155,6 +179,7 @@ class _Pump:
     """Lines so far."""
     failed: list[int] = field(default_factory=list)
     cut: list[int] = field(default_factory=list)
+    guarded: list[int] = field(default_factory=list)
 
     def run(self) -> int:
         from tqdm import tqdm  # type: ignore[import-untyped]  # noqa: PLC0415
@@ -166,6 +191,8 @@ class _Pump:
                 self._translate(raw, bar)
         if self.cut:
             _say(f"dragoman: the length limit ended these lines, whose end may be missing: {_numbers(self.cut)}")
+        if self.guarded:
+            _say(f"dragoman: these lines went round in circles and were translated again: {_numbers(self.guarded)}")
         if self.failed:
             _say(f"dragoman: these lines could not be translated and are blank: {_numbers(self.failed)}")
         return _FAILED if self.failed else _OK
@@ -182,6 +209,8 @@ class _Pump:
                 self.failed.append(self.done)
             if one.truncated:
                 self.cut.append(self.done)
+            if one.guarded:
+                self.guarded.append(self.done)
             text = one.text if one.refusal is None else line[len(line.rstrip("\n")) :]
             sys.stdout.buffer.write(text.encode("utf-8"))
         sys.stdout.buffer.flush()

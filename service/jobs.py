@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from model.decode.options import DecodeOptions
+from model.decode.options import DecodeOptions, Hypothesis
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,19 @@ class SegmentResult:
     """True if the length limit ended it, not EOS."""
     refusal: str | None = None
     """A stable code of `service.errors` when this segment alone failed."""
+    hypotheses: tuple[Hypothesis, ...] = ()
+    """The n best, the first being what stands above; empty when refused."""
+    guarded: bool = False
+    """True if it went round in circles and was decoded again without repeats."""
+
+    @property
+    def best(self) -> Hypothesis:
+        """The first hypothesis. Only of a segment that was not refused."""
+        return self.hypotheses[0] if self.hypotheses else Hypothesis(self.ids, self.score, self.score, self.truncated)
+
+    def ranked(self, rank: int) -> Hypothesis:
+        """The hypothesis of `rank` (0 is the best), or the last there is."""
+        return self.hypotheses[min(rank, len(self.hypotheses) - 1)] if self.hypotheses else self.best
 
 
 @dataclass(frozen=True, slots=True)

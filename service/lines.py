@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from model.bundle import Bundle
 from model.decode.admission import BatcherLimits
 from model.decode.batcher import Finished, decode_all
-from model.decode.options import DecodeOptions, SpecialIds
+from model.decode.options import DecodeOptions, SpecialIds, chosen
 from model.decode.stepper import Stepper
 from model.errors import BundleError
 from model.runtime.sessions import RuntimeOptions
@@ -63,7 +63,7 @@ class LineTranslator:
         return self._pipeline.restore(prepared, [_result(one) for one in finished])
 
 
-def open_translator(source: str, target: str, settings: Settings, **options: float | None) -> LineTranslator:
+def open_translator(source: str, target: str, settings: Settings, **options: Any) -> LineTranslator:
     """A translator with the first bundle of `settings` that goes from `source` to `target`.
 
     `options` are fields of `DecodeOptions`; those left out or None are the bundle's own. Raises `BundleError`,
@@ -73,10 +73,8 @@ def open_translator(source: str, target: str, settings: Settings, **options: flo
     pair = resolve_pair(source, target, [pair for bundle in bundles for pair in pairs_of(bundle)])
     bundle = next(bundle for bundle in bundles if pair in pairs_of(bundle))
     config, defaults = bundle.config, bundle.manifest.decoding
-    given = {name: value for name, value in options.items() if value is not None}
-    decode_options = DecodeOptions(
-        **{"beam_size": defaults.beam_size, "length_penalty": defaults.length_penalty, **given}  # type: ignore[arg-type]
-    )
+    usual = DecodeOptions(beam_size=defaults.beam_size, length_penalty=defaults.length_penalty, repetition_guard=True)
+    decode_options = chosen(usual, **options)
     runtime = RuntimeOptions(provider=settings.provider, threads=settings.threads or usable_cpus())
     limits = BatcherLimits(max_slots=settings.max_slots, max_batch_tokens=settings.max_batch_tokens)
     special = SpecialIds(bos_id=config.bos_id, eos_id=config.eos_id)
@@ -127,4 +125,4 @@ def _result(finished: Finished) -> SegmentResult:
     if finished.error is not None:
         return SegmentResult((), 0.0, False, refusal="engine_failed")
     best = finished.hypotheses[0]
-    return SegmentResult(best.ids, best.score, best.truncated)
+    return SegmentResult(best.ids, best.score, best.truncated, guarded=finished.guarded)

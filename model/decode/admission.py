@@ -6,8 +6,11 @@ import operator
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
 
-from model.decode.options import DecodeOptions
+from model.decode.options import DecodeOptions, SpecialIds
+from model.decode.stepper import Stepper
 from model.errors import DecodeError
 
 
@@ -29,6 +32,15 @@ class BatcherLimits:
                 raise DecodeError(f"{name} must be at least 1, but is {getattr(self, name)}.")
 
 
+class GroupName(NamedTuple):
+    """What sentences must have in common to share a call of the network."""
+
+    width: int
+    apart: bool
+    """True for those that take many candidates, which would be dear for the others."""
+    cohort: int
+
+
 @dataclass(slots=True, eq=False)
 class Sentence:
     """One sentence from `add` to its end."""
@@ -43,6 +55,8 @@ class Sentence:
     """When its encoder first ran."""
     cohort: int = 0
     """Sentences step together only with others of their cohort; 0 but for those under suspicion after a fault."""
+    guarded: bool = False
+    """True once the repetition guard has sent it back."""
 
     @property
     def width(self) -> int:
@@ -50,9 +64,9 @@ class Sentence:
         return self.options.beam_size
 
     @property
-    def group(self) -> tuple[int, int]:
+    def group(self) -> GroupName:
         """Sentences of equal group step together."""
-        return self.width, self.cohort
+        return GroupName(self.width, self.options.far_reaching, self.cohort)
 
 
 def source_ids(source: Sequence[int], vocab_size: int, max_positions: int) -> tuple[int, ...]:
@@ -66,6 +80,19 @@ def source_ids(source: Sequence[int], vocab_size: int, max_positions: int) -> tu
     if min(ids) < 0 or max(ids) >= vocab_size:
         raise DecodeError(f"source ids must be in 0..{vocab_size - 1}, but span {min(ids)}..{max(ids)}.")
     return ids
+
+
+def target_limit(options: DecodeOptions, source_tokens: int, stepper: Stepper, special: SpecialIds) -> int:
+    """Most target tokens of a sentence. Raises `DecodeError` for options that do not fit the network's vocabulary."""
+    limit = options.limit(source_tokens, stepper.max_positions)
+    if len(options.prefix) >= limit:
+        raise DecodeError(f"a prefix must have less than {limit} tokens here, but has {len(options.prefix)}.")
+    given = {*options.prefix, *chain.from_iterable(options.suppress)}
+    if not all(0 <= token < stepper.vocab_size for token in given):
+        raise DecodeError(f"prefix and suppress must hold ids in 0..{stepper.vocab_size - 1}, but one is not.")
+    if given & {special.bos_id, special.eos_id}:
+        raise DecodeError("prefix and suppress must hold words, but one holds BOS or EOS; min_length can delay EOS.")
+    return limit
 
 
 def padded_tokens(sentences: Sequence[Sentence]) -> int:
@@ -105,7 +132,7 @@ class WaitingLine:
 
         The first sentence may exceed `tokens`; otherwise it could never enter.
         """
-        groups: dict[tuple[int, int], list[Sentence]] = {}
+        groups: dict[GroupName, list[Sentence]] = {}
         while self._line and slots > 0:
             head = next(iter(self._line.values()))
             grown = {**groups, head.group: [*groups.get(head.group, ()), head]}

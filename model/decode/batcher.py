@@ -9,40 +9,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass, field
 from operator import length_hint
 
-from model.decode.admission import BatcherLimits, Sentence, WaitingLine, padded_tokens, source_ids
+from model.decode.admission import (
+    BatcherLimits,
+    GroupName,
+    Sentence,
+    WaitingLine,
+    padded_tokens,
+    source_ids,
+    target_limit,
+)
+from model.decode.group import Group
+from model.decode.guard import goes_in_circles, guarded
 from model.decode.options import DecodeOptions, Hypothesis, SpecialIds
 from model.decode.results import Finished, StepStats
-from model.decode.search import Search, open_search
 from model.decode.stepper import Stepper
 from model.errors import DecodeError
 
 __all__ = ["Batcher", "BatcherLimits", "Finished", "StepStats", "decode_all"]
-
-
-@dataclass(slots=True)
-class _Group:
-    """The running sentences that step together; the three hold the same rows."""
-
-    search: Search
-    sentences: list[Sentence] = field(default_factory=list)
-    slots: list[int] = field(default_factory=list)
-
-    def enter(self, sentences: Sequence[Sentence], slots: Sequence[int]) -> None:
-        self.search.enter([(sentence.options, sentence.limit) for sentence in sentences])
-        self.sentences += sentences
-        self.slots += slots
-
-    def leave(self, rows: Collection[int]) -> list[int]:
-        """Drop rows; the slots they held, in the order of `rows`."""
-        freed = [self.slots[row] for row in rows]
-        keep = [row for row in range(len(self.slots)) if row not in rows]
-        self.sentences = [self.sentences[row] for row in keep]
-        self.slots = [self.slots[row] for row in keep]
-        self.search.leave(rows)
-        return freed
 
 
 class Batcher:
@@ -68,7 +53,7 @@ class Batcher:
         self._clock = clock
         self._line = WaitingLine()
         self._keys: set[Hashable] = set()
-        self._groups: dict[tuple[int, int], _Group] = {}
+        self._groups: dict[GroupName, Group] = {}
         self._cohorts = 0
         self._done: list[Finished] = []
         self._stats = StepStats()
@@ -97,14 +82,14 @@ class Batcher:
         """Queue a sentence (ids, EOS included) under a key that is not in use. No work is done yet.
 
         Raises `DecodeError` when it could never be decoded: an empty or too long source, ids out of range, a beam
-        wider than `max_lanes`, a key in use.
+        wider than `max_lanes`, a key in use, a prefix that leaves no room.
         """
         if key in self._keys:
             raise DecodeError(f"keys must be unique, but {key!r} is still being decoded.")
         if options.beam_size > self._limits.max_lanes:
             raise DecodeError(f"beam_size must be at most max_lanes {self._limits.max_lanes}, not {options.beam_size}.")
         ids = source_ids(source, self._stepper.vocab_size, self._stepper.max_positions)
-        limit = options.limit(len(ids), self._stepper.max_positions)
+        limit = target_limit(options, len(ids), self._stepper, self._special)
         self._line.append(Sentence(key, ids, options, limit, self._clock()))
         self._keys.add(key)
 
@@ -138,7 +123,7 @@ class Batcher:
 
     def _admit(self) -> None:
         slots = self._limits.max_slots - self.running
-        lanes = self._limits.max_lanes - sum(len(g.slots) * g.search.width for g in self._groups.values())
+        lanes = self._limits.max_lanes - sum(len(g.slots) * g.width for g in self._groups.values())
         for sentences in self._line.admit(slots, lanes, self._limits.max_batch_tokens):
             for sentence in sentences:
                 if sentence.started_at is None:
@@ -150,7 +135,7 @@ class Batcher:
         """Start sentences of one group together; where that raises, in halves."""
         name = sentences[0].group
         try:
-            slots = self._stepper.start([sentence.source for sentence in sentences], sentences[0].width)
+            slots = self._stepper.start([sentence.source for sentence in sentences], name.width, name.apart)
         except Exception as error:  # noqa: BLE001  whatever the network raises must stay with its sentence
             if len(sentences) == 1:
                 self._finish(sentences[0], (), error if isinstance(error, DecodeError) else _fault(error))
@@ -160,22 +145,18 @@ class Batcher:
             self._encode(sentences[half:])
             return
         if name not in self._groups:
-            self._groups[name] = _Group(open_search(sentences[0].width, self._special))
+            self._groups[name] = Group(name.width, self._special)
         self._groups[name].enter(sentences, slots)
         self._stats.source_tokens += sum(len(sentence.source) for sentence in sentences)
         self._stats.padded_tokens += padded_tokens(sentences)
 
-    def _advance(self, name: tuple[int, int]) -> None:
+    def _advance(self, name: GroupName) -> None:
         """One decoder step of a group."""
         group = self._groups[name]
-        search = group.search
         self._stats.rows += len(group.slots)
-        self._stats.lanes += len(group.slots) * search.width
+        self._stats.lanes += len(group.slots) * name.width
         try:
-            log_probs, ids = self._stepper.step(group.slots, search.tokens, search.candidates)
-            parents, ended = search.advance(log_probs, ids)
-            if parents is not None and len(ended) < len(group.slots):
-                self._stepper.reorder(group.slots, parents)
+            ended = group.advance(self._stepper)
         except Exception as error:  # noqa: BLE001  whatever the network raises must stay with its sentence
             self._split(name, error)
             return
@@ -183,14 +164,25 @@ class Batcher:
             self._harvest(group, ended)
             self._release(name, ended)
 
-    def _harvest(self, group: _Group, rows: Sequence[int]) -> None:
+    def _harvest(self, group: Group, rows: Sequence[int]) -> None:
+        again = []
         for row in rows:
+            sentence = group.sentences[row]
             try:
-                self._finish(group.sentences[row], group.search.outcome(row), None)
+                found = group.search.outcome(row)
             except DecodeError as error:
-                self._finish(group.sentences[row], (), error)
+                self._finish(sentence, (), error)
+                continue
+            options = sentence.options
+            watched = options.repetition_guard and not sentence.guarded
+            if watched and goes_in_circles(sentence.source, options.prefix, found[0].ids):
+                sentence.options, sentence.guarded = guarded(options), True
+                again.append(sentence)
+            else:
+                self._finish(sentence, found, None)
+        self._line.put_back(again)
 
-    def _release(self, name: tuple[int, int], rows: Collection[int]) -> None:
+    def _release(self, name: GroupName, rows: Collection[int]) -> None:
         """Give the slots of these rows back; an empty group goes."""
         group = self._groups[name]
         freed = group.leave(rows)
@@ -198,7 +190,7 @@ class Batcher:
             del self._groups[name]
         self._stepper.finish(freed)
 
-    def _split(self, name: tuple[int, int], error: Exception) -> None:
+    def _split(self, name: GroupName, error: Exception) -> None:
         """After a fault in a step: a single sentence fails; more start again in two cohorts, next in line."""
         sentences = list(self._groups[name].sentences)
         self._release(name, range(len(sentences)))
@@ -223,6 +215,7 @@ class Batcher:
                 added_at=sentence.added_at,
                 started_at=sentence.added_at if sentence.started_at is None else sentence.started_at,
                 ended_at=ended,
+                guarded=sentence.guarded,
             )
         )
 

@@ -1,8 +1,9 @@
-"""What a caller may ask of a search, for one sentence."""
+"""What a caller may ask of a search, for one sentence, and what a search answers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from model.errors import DecodeError
 
@@ -12,6 +13,31 @@ MAX_BEAM_SIZE = 16
 EXTRA_TOKENS = 50
 """A translation may be this much longer than its source, in tokens (paper, section 6.1)."""
 
+MAX_SUPPRESSED = 64
+"""Sequences that one sentence may suppress: each may cost a candidate more in every step."""
+
+RANGES = {
+    "beam_size": (1, MAX_BEAM_SIZE),
+    "length_penalty": (0, 10),
+    "n_best": (1, MAX_BEAM_SIZE),
+    "max_length": (1, 100_000),
+    "min_length": (0, 100_000),
+    "no_repeat_ngram": (0, 16),
+    "repetition_penalty": (1, 10),
+    "temperature": (0.01, 10),
+    "top_k": (0, 1_000_000),
+    "top_p": (0.0001, 1),
+    "seed": (0, 2**53),
+}
+"""Least and greatest value of each option that is a number, whatever the others are."""
+
+
+def check_range(name: str, value: float) -> None:
+    """Raise `DecodeError` when the option `name` cannot have this value; NaN is never in range."""
+    least, greatest = RANGES[name]
+    if not least <= value <= greatest:
+        raise DecodeError(f"{name} must be in {least}..{greatest}, but is {value}.")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecialIds:
@@ -19,6 +45,27 @@ class SpecialIds:
 
     bos_id: int = 1
     eos_id: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """Draw each token instead of taking the best. Raises `DecodeError` for a value out of range.
+
+    The probabilities are raised to the power 1 / temperature, cut to the `top_k` best, and of these to the fewest that
+    hold `top_p` of what is left (Fan et al., 2018; Holtzman et al., 2020). A draw depends on the seed, the source and
+    the position, and on nothing else: the same sentence gives the same sample in any batch.
+    """
+
+    temperature: float = 1.0
+    """Below 1 the likely becomes likelier, above 1 less so."""
+    top_k: int = 0
+    """0: the whole vocabulary."""
+    top_p: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("temperature", "top_k", "top_p", "seed"):
+            check_range(name, getattr(self, name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,25 +83,81 @@ class DecodeOptions:
     """How many hypotheses to return, best first; at most beam_size."""
     max_length: int | None = None
     """Most target tokens, EOS included. It can only lower what `limit` allows without it."""
+    min_length: int = 0
+    """Fewest target tokens, EOS included: before that EOS is not allowed."""
+    no_repeat_ngram: int = 0
+    """No sequence of so many tokens may come twice; 0: any may."""
+    repetition_penalty: float = 1.0
+    """≥ 1: what the log-probability of a token is multiplied by once the hypothesis holds that token. The others keep
+    theirs, nothing is normalised again; scores hold the product."""
+    sampling: Sampling | None = None
+    """Draw instead of search; beam_size must then be 1."""
+    prefix: tuple[int, ...] = ()
+    """What the target begins with, whatever the other options say. It was given and not predicted, so its tokens have
+    log-probability 0, and a hypothesis has that of its continuation; its length counts."""
+    suppress: tuple[tuple[int, ...], ...] = ()
+    """Sequences of ids that the target must not hold."""
+    token_scores: bool = False
+    """Keep the log-probability of every token."""
+    repetition_guard: bool = False
+    """Decode again, without repeated n-grams, what goes round in circles; see `model.decode.guard`."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.beam_size <= MAX_BEAM_SIZE:
-            raise DecodeError(f"beam_size must be in 1..{MAX_BEAM_SIZE}, but is {self.beam_size}.")
+        for name in ("beam_size", "length_penalty", "min_length", "no_repeat_ngram", "repetition_penalty"):
+            check_range(name, getattr(self, name))
         if not 1 <= self.n_best <= self.beam_size:
             raise DecodeError(f"n_best must be in 1..beam_size ({self.beam_size}), but is {self.n_best}.")
-        if not 0.0 <= self.length_penalty <= 10.0:
-            raise DecodeError(f"length_penalty must be in 0..10, but is {self.length_penalty}.")
-        if self.max_length is not None and self.max_length < 1:
-            raise DecodeError(f"max_length must be at least 1, but is {self.max_length}.")
+        if self.max_length is not None and self.max_length < max(1, self.min_length, len(self.prefix) + 1):
+            raise DecodeError(
+                f"max_length must be at least 1, min_length ({self.min_length}) and one more than the prefix "
+                f"({len(self.prefix)}), but is {self.max_length}."
+            )
+        if self.sampling is not None and self.beam_size != 1:
+            raise DecodeError(f"beam_size must be 1 where tokens are drawn, but is {self.beam_size}.")
+        if len(self.suppress) > MAX_SUPPRESSED or not all(self.suppress):
+            raise DecodeError(
+                f"suppress must hold at most {MAX_SUPPRESSED} sequences, none of them empty, but holds "
+                f"{len(self.suppress)}, the shortest of {min(map(len, self.suppress))} ids."
+            )
+
+    @property
+    def steered(self) -> bool:
+        """True if something comes between the network's candidates and the search."""
+        return bool(
+            self.prefix
+            or self.suppress
+            or self.sampling
+            or self.min_length > 1
+            or self.no_repeat_ngram
+            or self.repetition_penalty != 1.0
+        )
+
+    @property
+    def far_reaching(self) -> bool:
+        """True if it may take many candidates a step, which would be dear for its neighbours."""
+        many = self.repetition_penalty != 1.0 or self.no_repeat_ngram == 1 or len(self.suppress) > self.beam_size + 8
+        return many or self.sampling is not None
 
     def limit(self, source_tokens: int, max_positions: int) -> int:
         """Most target tokens of one sentence, EOS included.
 
-        min(max_length, source tokens + 50, max_positions - 1), at least 1; the one position less is for BOS. No
-        caller can ask for more, so nonsense that never ends costs little.
+        min(max_length, source tokens + prefix tokens + 50, max_positions - 1), at least 1; the one position less is for
+        BOS. No caller can ask for more, so nonsense that never ends costs little.
         """
-        allowed = min(source_tokens + EXTRA_TOKENS, max_positions - 1)
+        allowed = min(source_tokens + len(self.prefix) + EXTRA_TOKENS, max_positions - 1)
         return max(1, allowed if self.max_length is None else min(allowed, self.max_length))
+
+
+def chosen(defaults: DecodeOptions, **given: Any) -> DecodeOptions:
+    """`defaults` with what a caller has `given`; None is as good as not given. Raises `DecodeError` as they do.
+
+    A beam_size that was not given is 1 for sampling, and never smaller than n_best.
+    """
+    given = {name: value for name, value in given.items() if value is not None}
+    if "beam_size" not in given:
+        sampled = given.get("sampling") is not None
+        given["beam_size"] = 1 if sampled else max(defaults.beam_size, min(given.get("n_best", 1), MAX_BEAM_SIZE))
+    return replace(defaults, **given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +172,5 @@ class Hypothesis:
     """log_prob divided by the length penalty: what the search ranked by."""
     truncated: bool
     """True if max_length ended it, not EOS."""
+    token_log_probs: tuple[float, ...] = field(default=(), repr=False)
+    """Of each id, and then of EOS unless truncated; empty unless token_scores were asked for."""

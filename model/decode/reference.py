@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model.decode.options import DecodeOptions, Hypothesis, SpecialIds
+from model.decode.options import DecodeOptions, Hypothesis, Sampling, SpecialIds
+from model.decode.sampling import stream_of, uniform
 from model.decode.search import length_penalty
 from model.decode.stepper import LogProbs, Tokens
 from model.errors import DecodeError
@@ -25,31 +27,96 @@ Language = Callable[[History, History], NDArray[np.float32]]
 def reference_search(
     language: Language, source: History, options: DecodeOptions, limit: int, special: SpecialIds | None = None
 ) -> tuple[Hypothesis, ...]:
-    """What `GreedySearch` and `BeamSearch` must find. Ranks the whole vocabulary and never stops early."""
+    """What a batcher must find. Ranks the whole vocabulary, never stops early, looks through every history in full."""
     eos, alpha = (special or SpecialIds()).eos_id, options.length_penalty
-    width = options.beam_size
-    alive: list[tuple[float, History]] = [(0.0, ())]
+    width, rules = options.beam_size, _Rules(options, source, limit, eos)
+    alive: list[tuple[float, History, tuple[float, ...]]] = [(0.0, (), ())]
     finished: list[Hypothesis] = []
     for length in range(1, limit + 1):
         candidates = []
-        for lane, (log_prob, history) in enumerate(alive):
-            for token, more in enumerate(language(source, history).tolist()):
+        for lane, (log_prob, history, _) in enumerate(alive):
+            for token, more in enumerate(rules.apply(language(source, history), history).tolist()):
                 if more > -math.inf:
                     candidates.append((-(log_prob + more), lane, -more, token))
         best = sorted(candidates)[: 2 * width if width > 1 else 1]
-        for total, lane, _, token in best:
+        for total, lane, more, token in best:
             if token == eos:
+                _, history, gains = alive[lane]
                 score = -total / length_penalty(length, alpha)
-                finished.append(Hypothesis(alive[lane][1], -total, score, truncated=False))
-        alive = [(-total, (*alive[lane][1], token)) for total, lane, _, token in best if token != eos][:width]
+                finished.append(Hypothesis(history, -total, score, False, (*gains, -more)))
+        alive = [
+            (-total, (*alive[lane][1], token), (*alive[lane][2], -more))
+            for total, lane, more, token in best
+            if token != eos
+        ][:width]
         if not alive:
             break
     finished.sort(key=lambda hypothesis: -hypothesis.score)
     truncated = [
-        Hypothesis(history, log_prob, log_prob / length_penalty(limit, alpha), truncated=True)
-        for log_prob, history in alive
+        Hypothesis(history, log_prob, log_prob / length_penalty(limit, alpha), True, gains)
+        for log_prob, history, gains in alive
     ]
-    return tuple([*finished, *truncated][: options.n_best])
+    found = [*finished, *truncated][: options.n_best]
+    return tuple(found if options.token_scores else [replace(each, token_log_probs=()) for each in found])
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """What steering must come to, with the whole vocabulary and the whole history before its eyes."""
+
+    options: DecodeOptions
+    source: History
+    limit: int
+    eos: int
+
+    def apply(self, log_probs: NDArray[np.float32], history: History) -> NDArray[np.float32]:
+        """The log-probabilities (V,) of what may follow `history`."""
+        options, changed = self.options, log_probs.copy()
+        if len(history) < len(options.prefix):
+            changed[:] = -np.inf
+            changed[options.prefix[len(history)]] = 0.0
+            return changed
+        for token in set(history):
+            changed[token] = np.float32(float(changed[token]) * options.repetition_penalty)
+        changed[[token for token in range(len(changed)) if self._bans((*history, token))]] = -np.inf
+        if np.isneginf(changed).all():
+            changed[self.eos] = log_probs[self.eos]
+        if options.sampling is not None:
+            chance = uniform(options.sampling.seed, stream_of(self.source), len(history))
+            drawn = _drawn(changed.tolist(), options.sampling, chance)
+            changed[[token for token in range(len(changed)) if token != drawn]] = -np.inf
+        return changed
+
+    def _bans(self, target: History) -> bool:
+        """Whether the last token of `target` breaks a rule."""
+        n, shortest = self.options.no_repeat_ngram, min(self.options.min_length, self.limit)
+        ngrams = [target[start : start + n] for start in range(len(target) - n + 1)]
+        early = target[-1] == self.eos and len(target) < shortest
+        repeated = n > 0 and len(ngrams) > 1 and ngrams[-1] in ngrams[:-1]
+        return early or repeated or any(target[-len(sequence) :] == sequence for sequence in self.options.suppress)
+
+
+def _drawn(log_probs: list[float], sampling: Sampling, chance: float) -> int:
+    """The token on which `chance` falls when the probabilities lie side by side, the likeliest first."""
+    order = sorted((-log_prob, token) for token, log_prob in enumerate(log_probs) if log_prob > -math.inf)
+    if not order:
+        return 0
+    kept = [
+        (math.exp((order[0][0] - cost) / sampling.temperature), token)
+        for cost, token in order[: sampling.top_k or None]
+    ]
+    whole, nucleus, held = sum(share for share, _ in kept), [], 0.0
+    for share, token in kept:
+        nucleus.append((share, token))
+        held += share
+        if held >= sampling.top_p * whole:
+            break
+    passed = 0.0
+    for share, token in nucleus:
+        passed += share
+        if passed > chance * held:
+            return token
+    return nucleus[-1][1]
 
 
 def forced_log_prob(
@@ -73,6 +140,7 @@ class ReferenceStepper:
         self._special = special or SpecialIds()
         self._sources: dict[int, History] = {}
         self._lanes: dict[int, list[History]] = {}
+        self._apart: dict[int, bool] = {}
         self.vocab_size = vocab_size
         self.max_positions = max_positions
         self.breaches: list[str] = []
@@ -85,7 +153,7 @@ class ReferenceStepper:
         """Width of every slot in use."""
         return {slot: len(lanes) for slot, lanes in self._lanes.items()}
 
-    def start(self, sources: Sequence[Sequence[int]], width: int) -> list[int]:
+    def start(self, sources: Sequence[Sequence[int]], width: int, apart: bool = False) -> list[int]:
         """See `Stepper.start`."""
         self.calls.append(("start", len(sources)))
         self._demand(len(sources) > 0 and width > 0, "start needs a source and a lane")
@@ -96,7 +164,7 @@ class ReferenceStepper:
         for source in sources:
             slot = next(number for number in range(len(self._lanes) + 1) if number not in self._lanes)
             # The history holds BOS once it was fed; before that it is empty.
-            self._sources[slot], self._lanes[slot] = tuple(source), [()] * width
+            self._sources[slot], self._lanes[slot], self._apart[slot] = tuple(source), [()] * width, apart
             slots.append(slot)
         return slots
 
@@ -106,6 +174,7 @@ class ReferenceStepper:
         self._check_slots(slots)
         widths = {len(self._lanes[slot]) for slot in slots}
         self._demand(len(widths) == 1, f"all slots of a step must have one width, but have {sorted(widths)}")
+        self._demand(len({self._apart[slot] for slot in slots}) == 1, "slots that are apart must step apart")
         width = widths.pop()
         self._demand(tokens.shape == (len(slots), width), f"tokens must be {(len(slots), width)}, not {tokens.shape}")
         log_probs = np.full((len(slots), width, k), -np.inf, np.float32)
@@ -132,7 +201,7 @@ class ReferenceStepper:
         self.calls.append(("finish", len(slots)))
         self._check_slots(slots)
         for slot in slots:
-            del self._sources[slot], self._lanes[slot]
+            del self._sources[slot], self._lanes[slot], self._apart[slot]
 
     def _feed(self, slot: int, lane: int, token: int) -> History:
         history = (*self._lanes[slot][lane], token)

@@ -24,6 +24,8 @@ class Finished:
     started_at: float
     """When its encoder first ran."""
     ended_at: float
+    guarded: bool = False
+    """True if the repetition guard had it decoded again."""
 
     @property
     def queue_seconds(self) -> float:

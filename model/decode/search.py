@@ -19,11 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.decode.options import DecodeOptions, Hypothesis, SpecialIds
-from model.decode.stepper import LogProbs, Tokens
+from model.decode.stepper import ROUNDING, LogProbs, Tokens
 from model.errors import DecodeError
-
-_ROUNDING = 1e-3
-"""A log-probability may be above 0 by this much and still be called rounding."""
 
 
 def length_penalty(length: int, alpha: float) -> float:
@@ -58,6 +55,10 @@ class Search(ABC):
         """Take the candidates of one step, (R, W, k) each, best first."""
 
     @abstractmethod
+    def histories(self, row: int) -> list[Sequence[int]]:
+        """The target ids of each lane of a row so far, without BOS; those of a dead lane mean nothing."""
+
+    @abstractmethod
     def outcome(self, row: int) -> tuple[Hypothesis, ...]:
         """The hypotheses of an ended row, best first: finished ones, then truncated ones.
 
@@ -81,6 +82,7 @@ class _Line:
     options: DecodeOptions
     limit: int
     ids: list[int] = field(default_factory=list)
+    token_log_probs: list[float] = field(default_factory=list)
     log_prob: float = 0.0
     broken: bool = False
 
@@ -108,11 +110,16 @@ class GreedySearch(Search):
         eos, ended = self._special.eos_id, []
         for row, (line, log_prob, token) in enumerate(zip(self._lines, best, self.tokens[:, 0].tolist(), strict=True)):
             line.ids.append(token)
+            line.token_log_probs.append(log_prob)
             line.log_prob += log_prob
-            line.broken = not -np.inf < log_prob <= _ROUNDING  # NaN too
+            line.broken = not -np.inf < log_prob <= ROUNDING  # NaN too
             if token == eos or len(line.ids) >= line.limit or line.broken:
                 ended.append(row)
         return Advance(None, ended)
+
+    def histories(self, row: int) -> list[Sequence[int]]:
+        """See `Search.histories`."""
+        return [self._lines[row].ids]
 
     def outcome(self, row: int) -> tuple[Hypothesis, ...]:
         """See `Search.outcome`."""
@@ -121,7 +128,9 @@ class GreedySearch(Search):
             raise _no_numbers(len(line.ids))
         truncated = line.ids[-1] != self._special.eos_id
         score = line.log_prob / length_penalty(len(line.ids), line.options.length_penalty)
-        return (Hypothesis(tuple(line.ids if truncated else line.ids[:-1]), line.log_prob, score, truncated),)
+        ids = tuple(line.ids if truncated else line.ids[:-1])
+        gains = tuple(line.token_log_probs) if line.options.token_scores else ()
+        return (Hypothesis(ids, line.log_prob, score, truncated, gains),)
 
     def leave(self, rows: Collection[int]) -> None:
         """See `Search.leave`."""
@@ -137,6 +146,8 @@ class _Finished(NamedTuple):
     log_prob: float
     length: int
     lane: int
+    last: float
+    """Log-probability of its EOS."""
 
 
 @dataclass(slots=True)
@@ -146,16 +157,18 @@ class _Beam:
     options: DecodeOptions
     trellis: list[tuple[list[int], list[int]]] = field(default_factory=list)
     """(parents, tokens) of the W lanes after each step. Append-only: no history is ever copied."""
+    gains: list[list[float]] = field(default_factory=list)
+    """The log-probabilities of those tokens, if some sentence of the group wants them."""
     finished: list[_Finished] = field(default_factory=list)
     """The n_best best, best first."""
     broken: bool = False
 
-    def finish(self, log_prob: float, lane: int) -> None:
-        """EOS followed the history of `lane`, and the whole has `log_prob`."""
+    def finish(self, log_prob: float, lane: int, last: float = 0.0) -> None:
+        """EOS, with log-probability `last`, followed the history of `lane`, and the whole has `log_prob`."""
         length = len(self.trellis) + 1
         score = log_prob / length_penalty(length, self.options.length_penalty)
         place = bisect_right(self.finished, -score, key=lambda other: -other.score)
-        self.finished.insert(place, _Finished(score, log_prob, length, lane))
+        self.finished.insert(place, _Finished(score, log_prob, length, lane, last))
         del self.finished[self.options.n_best :]
 
     def worst(self) -> float:
@@ -169,6 +182,16 @@ class _Beam:
             ids.append(tokens[lane])
             lane = parents[lane]
         return tuple(reversed(ids))
+
+    def scores(self, steps: int, lane: int) -> tuple[float, ...]:
+        """The log-probabilities of those tokens; none if they were not asked for."""
+        if not self.options.token_scores:
+            return ()
+        found = []
+        for (parents, _), gains in zip(reversed(self.trellis[:steps]), reversed(self.gains[:steps]), strict=True):
+            found.append(gains[lane])
+            lane = parents[lane]
+        return tuple(reversed(found))
 
 
 class BeamSearch(Search):
@@ -190,11 +213,14 @@ class BeamSearch(Search):
         self._worst: NDArray[np.float64] = np.empty(0)  # (R,)
         self._top_penalty: NDArray[np.float64] = np.empty(0)  # (R,) penalty at the limit
         self._left = np.empty(0, np.int64)  # (R,) steps left
+        self._scored = False
+        """True if a row wants the scores of its tokens."""
 
     def enter(self, sentences: Sequence[tuple[DecodeOptions, int]]) -> None:
         """See `Search.enter`."""
         count = len(sentences)
         self._beams += [_Beam(options) for options, _ in sentences]
+        self._scored = any(beam.options.token_scores for beam in self._beams)
         alive = np.full((count, self.width), -np.inf)
         alive[:, 0] = 0.0  # One empty hypothesis; W equal ones would fill the beam with copies.
         penalties = [length_penalty(limit, options.length_penalty) for options, limit in sentences]
@@ -209,13 +235,15 @@ class BeamSearch(Search):
         """See `Search.advance`."""
         count, width, k = log_probs.shape
         eos, rows = self._special.eos_id, np.arange(count)[:, None]
-        totals = self._alive[:, :, None] + self._usable(log_probs)
+        gains = self._usable(log_probs)
+        totals = self._alive[:, :, None] + gains
         totals = totals.reshape(count, width * k)  # (R, W, k) -> (R, W·k)
         order = np.argsort(-totals, axis=1, kind="stable")[:, : 2 * width]  # (R, W·k) -> (R, 2W)
         total, lane = totals[rows, order], order // k
         token = ids.reshape(count, width * k)[rows, order]  # (R, W, k) -> (R, W·k) -> (R, 2W)
+        gain = gains.reshape(count, width * k)[rows, order] if self._scored else None  # as `token`
         ends = (token == eos) & (total > -np.inf)
-        self._finish(ends, total, lane)
+        self._finish(ends, total, lane, gain)
         # A lane offers EOS once, so at most W of the 2W end and W are left to live.
         living = np.argsort(ends, axis=1, kind="stable")[:, :width]  # (R, 2W) -> (R, W)
         self._alive, parents = total[rows, living], lane[rows, living]
@@ -223,6 +251,9 @@ class BeamSearch(Search):
         self.tokens = np.where(self._alive > -np.inf, token[rows, living], eos)
         for beam, lane_parents, lane_tokens in zip(self._beams, parents.tolist(), self.tokens.tolist(), strict=True):
             beam.trellis.append((lane_parents, lane_tokens))
+        if gain is not None:
+            for beam, lane_gains in zip(self._beams, gain[rows, living].tolist(), strict=True):
+                beam.gains.append(lane_gains)
         self._left -= 1
         ended = (self._alive[:, 0] / self._top_penalty <= self._worst) | (self._left <= 0)
         stay = bool((parents == np.arange(width)).all())
@@ -231,33 +262,40 @@ class BeamSearch(Search):
     def _usable(self, log_probs: LogProbs) -> LogProbs:
         """The candidates; rows with a NaN or an impossible number are marked broken and offer nothing."""
         peaks = log_probs.max(axis=(1, 2))  # (R, W, k) -> (R,)
-        if (peaks <= _ROUNDING).all():  # false for NaN
+        if (peaks <= ROUNDING).all():  # false for NaN
             return log_probs
-        broken = ~(peaks <= _ROUNDING)
+        broken = ~(peaks <= ROUNDING)
         for row in np.flatnonzero(broken).tolist():
             self._beams[row].broken = True
         return np.where(broken[:, None, None], np.float32(-np.inf), log_probs)
 
-    def _finish(self, ends: NDArray[np.bool_], total: NDArray[np.float64], lane: Tokens) -> None:
+    def _finish(self, ends: NDArray[np.bool_], total: NDArray[np.float64], lane: Tokens, gain: LogProbs | None) -> None:
         """Put the candidates (R, 2W) that end in EOS into their sentences' finished sets."""
         rows, ranks = np.nonzero(ends)
         log_probs, lanes = total[rows, ranks].tolist(), lane[rows, ranks].tolist()
-        for row, log_prob, parent in zip(rows.tolist(), log_probs, lanes, strict=True):
-            self._beams[row].finish(log_prob, parent)
+        lasts = [0.0] * len(rows) if gain is None else gain[rows, ranks].tolist()
+        for row, log_prob, parent, last in zip(rows.tolist(), log_probs, lanes, lasts, strict=True):
+            self._beams[row].finish(log_prob, parent, last)
             self._worst[row] = self._beams[row].worst()
+
+    def histories(self, row: int) -> list[Sequence[int]]:
+        """See `Search.histories`."""
+        beam = self._beams[row]
+        return [beam.history(len(beam.trellis), lane) for lane in range(self.width)]
 
     def outcome(self, row: int) -> tuple[Hypothesis, ...]:
         """See `Search.outcome`."""
         beam = self._beams[row]
         steps, alpha = len(beam.trellis), beam.options.length_penalty
-        found = [
-            Hypothesis(beam.history(end.length - 1, end.lane), end.log_prob, end.score, truncated=False)
-            for end in beam.finished
-        ]
+        found = []
+        for end in beam.finished:
+            ids = beam.history(end.length - 1, end.lane)
+            gains = (*beam.scores(end.length - 1, end.lane), end.last) if beam.options.token_scores else ()
+            found.append(Hypothesis(ids, end.log_prob, end.score, False, gains))
         for lane, log_prob in enumerate(self._alive[row].tolist()):
             if len(found) < beam.options.n_best and log_prob > -np.inf:
-                score = log_prob / length_penalty(steps, alpha)
-                found.append(Hypothesis(beam.history(steps, lane), log_prob, score, truncated=True))
+                ids, gains = beam.history(steps, lane), beam.scores(steps, lane)
+                found.append(Hypothesis(ids, log_prob, log_prob / length_penalty(steps, alpha), True, gains))
         if beam.broken or not found:
             raise _no_numbers(steps)
         return tuple(found)
@@ -266,6 +304,7 @@ class BeamSearch(Search):
         """See `Search.leave`."""
         keep = [row for row in range(len(self._beams)) if row not in rows]
         self._beams = [self._beams[row] for row in keep]
+        self._scored = any(beam.options.token_scores for beam in self._beams)
         self.tokens, self._alive, self._worst = self.tokens[keep], self._alive[keep], self._worst[keep]
         self._top_penalty, self._left = self._top_penalty[keep], self._left[keep]
 

@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 Tokens = NDArray[np.int64]
 LogProbs = NDArray[np.float32]
 
+ROUNDING = 1e-3
+"""A log-probability may be above 0 by this much and still be called rounding."""
+
 
 class Stepper(Protocol):
     """A network seen by the search. Not thread-safe: one thread drives it."""
@@ -29,9 +32,11 @@ class Stepper(Protocol):
         """Ids are in [0, vocab_size)."""
         ...
 
-    def start(self, sources: Sequence[Sequence[int]], width: int) -> list[int]:
+    def start(self, sources: Sequence[Sequence[int]], width: int, apart: bool = False) -> list[int]:
         """Encode `sources` together and give each a slot of `width` lanes; the slot ids, in order.
 
+        Slots that are `apart` never share a step with the others: for those that take a large k, which would be
+        computed for all.
         A source holds its EOS. Raises `DecodeError` for an empty or too long source, or ids out of range; whatever it
         raises, no slot is taken.
         """
@@ -40,9 +45,9 @@ class Stepper(Protocol):
     def step(self, slots: Sequence[int], tokens: Tokens, k: int) -> tuple[LogProbs, Tokens]:
         """Feed `tokens` (R, W), one for each lane of each slot, at the slot's next position.
 
-        All slots have the same width W. Returns the k best continuations of each lane, best first:
-        log-probabilities (R, W, k) and ids (R, W, k). PAD and BOS are never among the finite ones. Ties go to the
-        lower id. Where there are fewer than k continuations the rest are -inf, with any id. The arrays
+        All slots have the same width W, and all or none are apart. Returns the k best continuations of each lane, best
+        first: log-probabilities (R, W, k) and ids (R, W, k). PAD and BOS are never among the finite ones. Ties go to
+        the lower id. Where there are fewer than k continuations the rest are -inf, with any id. The arrays
         are the caller's until the next call of any verb. If it raises, the slots are good for nothing but `finish`.
         """
         ...

@@ -23,6 +23,8 @@ POSITION_CHUNK = 16
 """Positions by which a cache grows: longer means fewer copies, but more empty entries to look at in each step."""
 SOURCE_CHUNK = 16
 ROW_CHUNK = 4
+KEPT_CANDIDATES = 1 << 20
+"""Candidates in the output buffers that are kept for the next step of the same shape, 12 bytes each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +170,11 @@ class Pool:
         }
 
     def _binding(self, k: int) -> Binding:
-        """Inputs and outputs for the rows in use; kept until an array moves."""
+        """Inputs and outputs for the rows in use; kept until an array moves or there are too many."""
         key = (self.count, k)
         if key not in self._bindings:
+            if sum(bound.ids.size for bound in self._bindings.values()) > KEPT_CANDIDATES:
+                self._bindings.clear()
             self._bindings[key] = self._bind(k)
         return self._bindings[key]
 

@@ -1,4 +1,4 @@
-"""The Stepper that runs the graphs: slots are rows of pools, one pool for each width."""
+"""The Stepper that runs the graphs: slots are rows of pools, one pool for each width, and one for those apart."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class OnnxStepper:
         self._config = config
         self._encoder = encoder
         self._decoder = decoder
-        self._pools: dict[int, Pool] = {}
+        self._pools: dict[tuple[int, bool], Pool] = {}
         self._places: dict[int, tuple[Pool, int]] = {}
-        self._slots: dict[tuple[int, int], int] = {}
+        self._slots: dict[tuple[Pool, int], int] = {}
         self._next_slot = itertools.count()
 
     @property
@@ -74,16 +74,16 @@ class OnnxStepper:
         """Memory of all caches, in bytes."""
         return sum(pool.nbytes for pool in self._pools.values())
 
-    def start(self, sources: Sequence[Sequence[int]], width: int) -> list[int]:
+    def start(self, sources: Sequence[Sequence[int]], width: int, apart: bool = False) -> list[int]:
         """Encode `sources` together and give each a slot of `width` lanes; see `Stepper.start`."""
         if width < 1:
             raise DecodeError(f"a slot must have at least one lane, but {width} were asked for.")
         if not sources:
             return []
         lengths, cross = self.encode(sources)
-        if width not in self._pools:
-            self._pools[width] = Pool(self._config, self._decoder, width)
-        pool = self._pools[width]
+        if (width, apart) not in self._pools:
+            self._pools[width, apart] = Pool(self._config, self._decoder, width)
+        pool = self._pools[width, apart]
         slots = []
         for row in pool.add(lengths, cross):
             slot = next(self._next_slot)
@@ -136,7 +136,7 @@ class OnnxStepper:
             pool, row = self._place_of(slot)
             moved = pool.remove(row)
             del self._places[slot]
-            last = self._slots.pop((pool.width, moved))
+            last = self._slots.pop((pool, moved))
             if last != slot:
                 self._place(last, pool, row)
             pools.add(pool)
@@ -163,7 +163,7 @@ class OnnxStepper:
         places = [self._place_of(slot) for slot in slots]
         pool = places[0][0]
         if any(other is not pool for other, _ in places):
-            raise DecodeError("the slots of one step must all have the same number of lanes, but they differ.")
+            raise DecodeError("the slots of one step must all have the same number of lanes, and all or none be apart.")
         rows = np.array([row for _, row in places], dtype=np.int64)
         if len(set(slots)) != len(slots):
             raise DecodeError("a step must name a slot once, but one is named twice.")
@@ -171,7 +171,7 @@ class OnnxStepper:
 
     def _place(self, slot: int, pool: Pool, row: int) -> None:
         self._places[slot] = (pool, row)
-        self._slots[pool.width, row] = slot
+        self._slots[pool, row] = slot
 
     def _place_of(self, slot: int) -> tuple[Pool, int]:
         try:

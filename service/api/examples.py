@@ -13,14 +13,46 @@ _REQUESTS = {
     "many texts": {"text": ["Good morning.", "See you soon!"], "source": "en", "target": "de"},
     "lines": {"text": "Dear all,\n\nthe meeting starts at 10.\n", "source": "en", "target": "de"},
     "greedy search": {"text": "Good morning.", "source": "en", "target": "de", "beam_size": 1},
+    "alternatives with scores": {
+        "text": "Good morning.",
+        "source": "en",
+        "target": "de",
+        "n_best": 3,
+        "return_scores": True,
+    },
+    "carry on": {"text": "The file could not be opened.", "source": "en", "target": "de", "prefix": "Leider"},
+    "samples": {
+        "text": "Good morning.",
+        "source": "en",
+        "target": "de",
+        "sampling": {"temperature": 0.8, "top_p": 0.9, "seed": 7},
+    },
 }
+
+
+def _in_place(schema: dict[str, Any]) -> dict[str, Any]:
+    """`schema` with its definitions where they are used: inside a larger document its own references lead nowhere."""
+    parts = schema.pop("$defs", {})
+
+    def placed(value: Any) -> Any:
+        if isinstance(value, list):
+            return [placed(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        if "$ref" in value:
+            return placed(parts[value["$ref"].rsplit("/", maxsplit=1)[-1]])
+        return {name: placed(item) for name, item in value.items()}
+
+    inlined: dict[str, Any] = placed(schema)
+    return inlined
+
 
 REQUEST_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {
             "application/json": {
-                "schema": TranslateRequest.model_json_schema(),
+                "schema": _in_place(TranslateRequest.model_json_schema()),
                 "examples": {name: {"value": value} for name, value in _REQUESTS.items()},
             }
         },

@@ -11,6 +11,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
+from model.decode.options import Sampling
 from service.api.body import json_type, read_json, unless_disconnected
 from service.api.errors import Json, error_object
 from service.api.examples import REQUEST_BODY, RESPONSES
@@ -87,13 +88,9 @@ async def _translate(
     refused = {i: refusal for i, text in enumerate(texts) if (refusal := _unfit(text, i, asked, settings))}
     if isinstance(asked.text, str) and refused:
         raise refused[0]
+    fit = tuple(text for i, text in enumerate(texts) if i not in refused)
     command = TranslateCommand(
-        request_id=request.state.request_id,
-        texts=tuple(text for i, text in enumerate(texts) if i not in refused),
-        pair=pair,
-        deadline=deadline,
-        beam_size=asked.beam_size,
-        length_penalty=asked.length_penalty,
+        request_id=request.state.request_id, texts=fit, pair=pair, deadline=deadline, **_options(asked, settings)
     )
     answer = await unless_disconnected(request, backend.translate(command))
     if isinstance(asked.text, str) and isinstance(only := answer.translations[0], Refusal):
@@ -110,11 +107,44 @@ def _texts(asked: TranslateRequest, settings: Settings) -> list[Any]:
     return texts
 
 
+def _options(asked: TranslateRequest, settings: Settings) -> dict[str, Any]:
+    """What is asked of the search, as fields of a command. Raises `InvalidRequest` for words that are none."""
+    for name, words in (("prefix", asked.prefix), *((f"suppress[{i}]", w) for i, w in enumerate(asked.suppress or ()))):
+        if words is not None and (refusal := _unfit_words(words, name, settings)):
+            raise refusal
+    sampling = asked.sampling
+    return {
+        "beam_size": asked.beam_size,
+        "length_penalty": asked.length_penalty,
+        "n_best": asked.n_best,
+        "max_length": asked.max_length,
+        "min_length": asked.min_length,
+        "no_repeat_ngram": asked.no_repeat_ngram,
+        "repetition_penalty": asked.repetition_penalty,
+        "sampling": None if sampling is None else Sampling(**sampling.model_dump()),
+        "prefix": asked.prefix,
+        "suppress": tuple(asked.suppress or ()),
+        "repetition_guard": asked.repetition_guard,
+        "return_scores": asked.return_scores,
+    }
+
+
+def _unfit_words(words: str, field: str, settings: Settings) -> Refusal | None:
+    """Why this piece of a translation cannot be asked for, if so."""
+    if not words.split():
+        return InvalidRequest(f"{field} must hold a word, but is blank.", field)
+    return _unfit_text(words, field, settings)
+
+
 def _unfit(text: Any, index: int, asked: TranslateRequest, settings: Settings) -> Refusal | None:
     """Why this text cannot be translated, if so."""
     field = "text" if isinstance(asked.text, str) else f"text[{index}]"
     if not isinstance(text, str):
         return InvalidRequest(f"{field} must be a string, but is {json_type(text)}.", field)
+    return _unfit_text(text, field, settings)
+
+
+def _unfit_text(text: str, field: str, settings: Settings) -> Refusal | None:
     if len(text) > settings.max_text_characters:
         message = f"{field} must have at most {settings.max_text_characters} characters, but has {len(text)}."
         return TextTooLong(message, field)
@@ -149,9 +179,21 @@ def _response(
 def _slot(slot: Translation | Refusal, index: int, command: TranslateCommand) -> dict[str, Any]:
     if isinstance(slot, Refusal):
         return {"error": {**error_object(slot), "field": slot.field or f"text[{index}]"}}
-    return {
+    found: dict[str, Any] = {
         "text": slot.text,
         "source": command.pair.source,
         "target": command.pair.target,
         "truncated": slot.truncated,
     }
+    if slot.repetition_guard:
+        found["repetition_guard"] = True
+    if slot.alternatives:
+        found["alternatives"] = [{"text": one.text, "score": one.score} for one in slot.alternatives]
+    if slot.scores is not None:
+        tokens = [{"token": token, "log_probability": value} for token, value in slot.scores.tokens]
+        found["scores"] = {
+            "score": slot.scores.score,
+            "log_probability": slot.scores.log_probability,
+            "tokens": tokens,
+        }
+    return found

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from model.decode.options import Sampling
 from service.errors import Refusal
 from service.languages import Pair
 
@@ -26,6 +27,38 @@ class TranslateCommand:
     beam_size: int | None = None
     """None: what the bundle recommends."""
     length_penalty: float | None = None
+    n_best: int | None = None
+    """None: no alternatives are wanted."""
+    max_length: int | None = None
+    min_length: int | None = None
+    no_repeat_ngram: int | None = None
+    repetition_penalty: float | None = None
+    sampling: Sampling | None = None
+    prefix: str | None = None
+    """What each translation begins with; each text must then be one sentence."""
+    suppress: tuple[str, ...] = ()
+    """Words that no translation holds."""
+    repetition_guard: bool = True
+    return_scores: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One of the n best translations of a text."""
+
+    text: str
+    score: float
+    """Log-probability over length penalty: what the search ranks by; of many sentences the sum."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextScores:
+    """How likely the model holds a translation to be."""
+
+    score: float
+    log_probability: float
+    tokens: tuple[tuple[str, float], ...]
+    """Each token and its log-probability; a sentence ends with the end-of-sentence token unless it was cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +68,12 @@ class Translation:
     text: str
     truncated: bool
     """True if the length limit ended a segment of it: its end may be missing."""
+    repetition_guard: bool = False
+    """True if a segment of it went round in circles and was translated again."""
+    alternatives: tuple[Alternative, ...] = ()
+    """The n best, best first, if they were asked for."""
+    scores: TextScores | None = None
+    """If they were asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

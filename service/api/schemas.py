@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
-from model.decode.options import MAX_BEAM_SIZE, DecodeOptions
+from model.decode.options import MAX_SUPPRESSED, RANGES, check_range
 from model.errors import DecodeError
 from service.api.body import json_type
 from service.errors import InvalidRequest
@@ -21,6 +21,25 @@ class _Schema(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
 
 
+def _ranged(name: str) -> Any:
+    """A field whose bounds stand in the schema; `check_range` holds and words them."""
+    least, greatest = RANGES[name]
+    return Field(json_schema_extra={"minimum": least, "maximum": greatest})
+
+
+class SamplingRequest(_Schema):
+    """Draw tokens instead of searching for the best. The same text with the same seed gives the same answer."""
+
+    temperature: Annotated[float, _ranged("temperature")] = 1.0
+    """Below 1 the likely becomes likelier, above 1 less so."""
+    top_k: Annotated[int, _ranged("top_k")] = 0
+    """Draw among so many of the likeliest tokens; 0: among all."""
+    top_p: Annotated[float, _ranged("top_p")] = 1.0
+    """Draw among the fewest tokens that hold this share of the probability."""
+    seed: Annotated[int, _ranged("seed")] = 0
+    """Another seed, another answer."""
+
+
 class TranslateRequest(_Schema):
     """What to translate, and between which languages."""
 
@@ -30,10 +49,31 @@ class TranslateRequest(_Schema):
     """Language of the text: a code of /v1/languages. `EN`, `en-US` and `en_GB` fall back to `en`."""
     target: str
     """Language to translate into."""
-    beam_size: Annotated[int | None, Field(json_schema_extra={"minimum": 1, "maximum": MAX_BEAM_SIZE})] = None
+    beam_size: Annotated[int | None, _ranged("beam_size")] = None
     """Hypotheses kept by the search; 1 is greedy. Left out: what the model recommends."""
-    length_penalty: Annotated[float | None, Field(json_schema_extra={"minimum": 0, "maximum": 10})] = None
+    length_penalty: Annotated[float | None, _ranged("length_penalty")] = None
     """α of ((5 + length) / 6)^α; higher favours longer translations. Left out: what the model recommends."""
+    n_best: Annotated[int | None, _ranged("n_best")] = None
+    """Answer with up to so many `alternatives`, the best first; at most beam_size. The i-th of a text with several
+    sentences is made of each sentence's i-th."""
+    max_length: Annotated[int | None, _ranged("max_length")] = None
+    """Most tokens of one sentence's translation, the end included; never more than its source's and 50."""
+    min_length: Annotated[int | None, _ranged("min_length")] = None
+    """Fewest tokens of one sentence's translation, the end included."""
+    no_repeat_ngram: Annotated[int | None, _ranged("no_repeat_ngram")] = None
+    """No sequence of so many tokens comes twice in a sentence; 0: any may."""
+    repetition_penalty: Annotated[float | None, _ranged("repetition_penalty")] = None
+    """What the log-probability of a token is multiplied by once the sentence holds it."""
+    sampling: SamplingRequest | None = None
+    """Draw tokens instead of searching; beam_size and n_best must then be 1 or left out."""
+    prefix: str | None = None
+    """What the translation begins with, to be carried on. Each text must then be one sentence."""
+    suppress: list[str] | None = None
+    """Words that the translation must not hold, spelt as they would stand there."""
+    repetition_guard: bool = True
+    """Translate again, without repeats, a sentence whose translation goes round in circles."""
+    return_scores: bool = False
+    """Answer with `scores`: how likely the model holds the translation to be, as a whole and token by token."""
 
 
 _FIELDS = ", ".join(TranslateRequest.model_fields)
@@ -59,6 +99,33 @@ class ErrorBody(_Schema):
     error: ErrorObject
 
 
+class AlternativeText(_Schema):
+    """One of the n best translations."""
+
+    text: str
+    score: float
+    """Log-probability over length penalty, by which they are ranked; summed over the sentences."""
+
+
+class TokenScore(_Schema):
+    """One token of the translation."""
+
+    token: str
+    """As the model's vocabulary spells it: ▁ stands for a space, </s> for the end of a sentence."""
+    log_probability: float
+    """0 for what was given as the prefix."""
+
+
+class ScoresOfText(_Schema):
+    """How likely the model holds a translation to be."""
+
+    score: float
+    """That of the first alternative."""
+    log_probability: float
+    """The sum over all tokens."""
+    tokens: list[TokenScore]
+
+
 class TranslatedText(_Schema):
     """One text's translation."""
 
@@ -67,6 +134,12 @@ class TranslatedText(_Schema):
     target: str
     truncated: bool
     """True if the model's length limit cut it: its end may be missing."""
+    repetition_guard: bool = False
+    """True if a sentence went round in circles and was translated again; left out otherwise."""
+    alternatives: list[AlternativeText] | None = None
+    """With n_best: the best translations, the first of which is `text`."""
+    scores: ScoresOfText | None = None
+    """With return_scores."""
 
 
 class Usage(_Schema):
@@ -161,25 +234,49 @@ def parse_request(fields: dict[str, Any]) -> TranslateRequest:
         raise _refusal(error) from error
     if not isinstance(request.text, str | list):
         raise InvalidRequest(f"text must be a string or an array of strings, but is {json_type(request.text)}.", "text")
-    for name in ("beam_size", "length_penalty"):
-        if (value := getattr(request, name)) is not None:
-            _check_option(name, value)
+    _check_ranges(request, "")
+    if request.sampling is not None:
+        _check_ranges(request.sampling, "sampling.")
+    if request.suppress is not None and not 1 <= len(request.suppress) <= MAX_SUPPRESSED:
+        message = f"suppress must hold 1 to {MAX_SUPPRESSED} strings, but holds {len(request.suppress)}."
+        raise InvalidRequest(message, "suppress")
     return request
 
 
-def _check_option(name: str, value: float) -> None:
-    try:
-        DecodeOptions(**{name: value})  # type: ignore[arg-type]  # it holds the bounds and words them
-    except DecodeError as error:
-        raise InvalidRequest(str(error), name) from error
+def _check_ranges(request: _Schema, path: str) -> None:
+    for name in RANGES:
+        if (value := getattr(request, name, None)) is not None:
+            try:
+                check_range(name, value)
+            except DecodeError as error:
+                raise InvalidRequest(f"{path}{error}", f"{path}{name}") from error
+
+
+_WANTED = {
+    "string_type": "a string",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "list_type": "an array of strings",
+    "model_type": "an object",
+}
 
 
 def _refusal(error: ValidationError) -> InvalidRequest:
     first = error.errors(include_url=False)[0]
-    name = str(first["loc"][0])
+    name = _path(first["loc"])
     if first["type"] == "missing":
         return InvalidRequest(f"{name} must be given; the fields are {_FIELDS}.", name)
-    wanted = {"string_type": "a string", "int_type": "a whole number", "float_type": "a number"}.get(first["type"])
+    if first["type"] == "extra_forbidden":
+        known = ", ".join(SamplingRequest.model_fields)
+        return InvalidRequest(f"{name} is not an option; those of sampling are {known}.", name)
+    wanted = _WANTED.get(first["type"])
     if wanted is None:
         return InvalidRequest(f"{name} is not valid: {first['msg'][0].lower()}{first['msg'][1:]}.", name)
     return InvalidRequest(f"{name} must be {wanted}, but is {json_type(first['input'])}.", name)
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    """`sampling.top_k`, `suppress[1]`; what a caller made up is cut short."""
+    parts = [f"[{part}]" if isinstance(part, int) else f".{part[:40]}" for part in location]
+    return "".join(parts).removeprefix(".")

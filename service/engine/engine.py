@@ -158,7 +158,11 @@ class Engine:
         best = finished.hypotheses[0]
         if best.truncated:
             self._metrics.truncated.inc()
-        return SegmentResult(best.ids, best.score, best.truncated)
+        if finished.guarded:
+            self._metrics.guarded.inc()
+        return SegmentResult(
+            best.ids, best.score, best.truncated, hypotheses=finished.hypotheses, guarded=finished.guarded
+        )
 
     def _refuse_all(self) -> None:
         """Nobody waits for a loop that has ended."""

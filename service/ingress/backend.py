@@ -10,14 +10,15 @@ from dataclasses import dataclass, replace
 from typing import ParamSpec, Protocol, TypeVar
 
 from model.decode.options import DecodeOptions
-from model.errors import DecodeError
-from service.api.ports import ModelInfo, ReadyReport, TranslateAnswer, TranslateCommand, Translation
-from service.errors import Cancelled, InternalFault, InvalidRequest, Refusal, UnsupportedPair
+from service.api.ports import ModelInfo, ReadyReport, TranslateAnswer, TranslateCommand
+from service.errors import Cancelled, InternalFault, Refusal, UnsupportedPair
+from service.ingress.answers import build_slots, with_refusals
+from service.ingress.options import decode_options, unfit_for_prefix
 from service.ingress.readiness import Readiness
 from service.jobs import Job, Result
 from service.languages import Pair
 from service.metrics.families import RequestMetrics, Volume
-from service.text.pipeline import Pipeline
+from service.text.pipeline import Pipeline, Prepared
 
 _LARGE = 5_000
 """Characters from which on text work goes to a thread, so that other requests need not wait for it."""
@@ -124,27 +125,28 @@ class Backend:
 
     async def _translate(self, model: ServedModel, command: TranslateCommand) -> TranslateAnswer:
         name, pipeline = model.info.name, model.pipelines[command.pair]
-        characters = sum(map(len, command.texts))
+        options = decode_options(model.defaults, command, pipeline)
         began = time.perf_counter()
-        prepared = await _text_work(characters, pipeline.prepare, command.texts)
+        prepared, refused = await _prepare(pipeline, command)
         self._metrics.tokenized(name, time.perf_counter() - began)
-        job = Job(command.request_id, prepared.segments, _options(model.defaults, command), command.deadline)
+        job = Job(command.request_id, prepared.segments, options, command.deadline)
         # What holds no language needs no engine.
         result = await model.engines.translate(job) if job.segments else Result((), 0.0, 0.0)
         if any(segment.refusal is None for segment in result.segments):
             self._readiness[name].worked()
-        restored = await _text_work(characters, pipeline.restore, prepared, result.segments)
+        characters = sum(map(len, command.texts))
+        slots, target_tokens = await _text_work(characters, build_slots, pipeline, prepared, result.segments, command)
         volume = Volume(
             texts=len(command.texts),
             source_characters=characters,
             segments=len(job.segments),
             source_tokens=prepared.source_tokens,
-            target_tokens=sum(text.target_tokens for text in restored),
+            target_tokens=target_tokens,
         )
         self._metrics.answered(name, command.pair, volume)
         return TranslateAnswer(
             model=name,
-            translations=tuple(text.refusal or Translation(text.text, text.truncated) for text in restored),
+            translations=tuple(with_refusals(slots, refused)),
             source_tokens=volume.source_tokens,
             target_tokens=volume.target_tokens,
             queue_seconds=result.queue_seconds,
@@ -167,14 +169,15 @@ class Backend:
         return None if segment.ids else "the translation is empty"
 
 
-def _options(defaults: DecodeOptions, command: TranslateCommand) -> DecodeOptions:
-    try:
-        return DecodeOptions(
-            beam_size=defaults.beam_size if command.beam_size is None else command.beam_size,
-            length_penalty=defaults.length_penalty if command.length_penalty is None else command.length_penalty,
-        )
-    except DecodeError as error:
-        raise InvalidRequest(f"The decoding options must be in range, but {error}") from error
+async def _prepare(pipeline: Pipeline, command: TranslateCommand) -> tuple[Prepared, dict[int, Refusal]]:
+    """The texts, taken apart; and those that cannot be asked what the command asks, by index."""
+    characters = sum(map(len, command.texts))
+    prepared = await _text_work(characters, pipeline.prepare, command.texts)
+    refused = {} if command.prefix is None else unfit_for_prefix(prepared)
+    if refused:
+        fit = tuple(text for index, text in enumerate(command.texts) if index not in refused)
+        prepared = await _text_work(characters, pipeline.prepare, fit)
+    return prepared, refused
 
 
 async def _text_work(characters: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

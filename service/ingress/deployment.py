@@ -83,7 +83,9 @@ def serve_model(bundle: Bundle, settings: Settings, handle: Any, metrics: Reques
     """What the ingress must know of a bundle to serve it."""
     manifest, tokenizer = bundle.manifest, bundle.tokenizer()
     pairs = itertools.product(manifest.source_languages, manifest.target_languages)
-    defaults = DecodeOptions(beam_size=manifest.decoding.beam_size, length_penalty=manifest.decoding.length_penalty)
+    defaults = DecodeOptions(
+        beam_size=manifest.decoding.beam_size, length_penalty=manifest.decoding.length_penalty, repetition_guard=True
+    )
     info = ModelInfo(
         name=manifest.name,
         version=manifest.version,

@@ -35,6 +35,10 @@ class TextCodec(Protocol):
         """Text of `ids`."""
         ...
 
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The vocabulary's own name of each id."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -52,6 +56,21 @@ class Prepared:
         """Tokens of all texts, those of equal segments counted each time."""
         return sum(len(self.segments[part]) for layout in self.layouts for part in layout if isinstance(part, int))
 
+    def segments_of(self, text: int) -> list[int]:
+        """Indices of the segments of a text, in its order."""
+        return [part for part in self.layouts[text] if isinstance(part, int)]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A text put together from the hypotheses of one rank."""
+
+    text: str
+    score: float
+    """Sum of the scores of its segments' hypotheses."""
+    log_prob: float
+    """The same of their log-probabilities: that of the whole, were the segments independent."""
+
 
 @dataclass(frozen=True, slots=True)
 class Restored:
@@ -64,6 +83,8 @@ class Restored:
     target_tokens: int
     refusal: Refusal | None = None
     """Why there is no text: a segment of it was refused."""
+    guarded: bool = False
+    """True if a segment of it went round in circles and was translated again."""
 
 
 @dataclass(slots=True)
@@ -95,10 +116,54 @@ class Pipeline:
 
     def restore(self, prepared: Prepared, results: Sequence[SegmentResult]) -> list[Restored]:
         """Put the texts together again from `results`, which follow `prepared.segments`."""
-        decoded = [_clean(self._tokenizer.decode(result.ids)) for result in results]
-        # An empty translation would drop the sentence in silence; its source stands in.
-        texts = [text or source for text, source in zip(decoded, prepared.sources, strict=True)]
+        texts = [self._sentence(result.ids, source) for result, source in zip(results, prepared.sources, strict=True)]
         return [self._restored(layout, results, texts) for layout in prepared.layouts]
+
+    def variants(self, prepared: Prepared, results: Sequence[SegmentResult], text: int, most: int) -> list[Variant]:
+        """The `most` best translations of a text that was not refused, best first; fewer where there are no more.
+
+        The i-th is made of the i-th hypothesis of every segment; a segment that has fewer gives its last one. The first
+        is what `restore` gives. Different ids can spell the same text: it is given once, with its best score.
+        """
+        used = prepared.segments_of(text)
+        count = max((len(results[part].hypotheses) for part in used), default=1)
+        found: dict[str, Variant] = {}
+        for rank in range(max(1, min(most, count))):
+            variant = self._variant(prepared, results, text, rank)
+            found.setdefault(variant.text, variant)
+        return list(found.values())
+
+    def tokens(
+        self, prepared: Prepared, results: Sequence[SegmentResult], text: int, eos: str = "</s>"
+    ) -> list[tuple[str, float]]:
+        """The tokens of the best translation of a text, with their log-probabilities; a segment ends in `eos`."""
+        found: list[tuple[str, float]] = []
+        for part in prepared.segments_of(text):
+            best = results[part].best
+            names = [*self._tokenizer.pieces(best.ids), *([] if best.truncated else [eos])]
+            found += zip(names, best.token_log_probs, strict=True)
+        return found
+
+    def target_ids(self, text: str) -> tuple[int, ...]:
+        """Ids of a piece of a translation, without EOS."""
+        return tuple(self._tokenizer.encode(" ".join(text.split()))[:-1])
+
+    def _variant(self, prepared: Prepared, results: Sequence[SegmentResult], text: int, rank: int) -> Variant:
+        ranked = {part: results[part].ranked(rank) for part in prepared.segments_of(text)}
+        # An equal segment that comes twice counts twice.
+        used = [ranked[part] for part in prepared.segments_of(text)]
+        return Variant(
+            "".join(
+                part if isinstance(part, str) else self._sentence(ranked[part].ids, prepared.sources[part])
+                for part in prepared.layouts[text]
+            ),
+            sum(hypothesis.score for hypothesis in used),
+            sum(hypothesis.log_prob for hypothesis in used),
+        )
+
+    def _sentence(self, ids: Sequence[int], source: str) -> str:
+        # An empty translation would drop the sentence in silence; its source stands in.
+        return _clean(self._tokenizer.decode(ids)) or source
 
     def _layout(self, text: str, collector: _Collector) -> tuple[str | int, ...]:
         pieces = [part for piece in split(text, self._source) for part in refine(piece, self._cost, self._limit)]
@@ -125,6 +190,7 @@ class Pipeline:
             "".join(part if isinstance(part, str) else texts[part] for part in layout),
             any(result.truncated for result in used),
             sum(len(result.ids) for result in used),
+            guarded=any(result.guarded for result in used),
         )
 
 

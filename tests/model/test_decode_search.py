@@ -56,6 +56,7 @@ def test_the_score_is_the_forced_score_of_the_output(source, options, seed):
     for hypothesis in decode(language, source, options):
         assert hypothesis.log_prob == pytest.approx(forced_log_prob(language, source, hypothesis), abs=1e-9)
         length = len(hypothesis.ids) + (not hypothesis.truncated)
+        assert hypothesis.token_log_probs == ()
         assert hypothesis.score == hypothesis.log_prob / length_penalty(length, options.length_penalty)
 
 

@@ -34,7 +34,7 @@ def session(tmp_path_factory):
 @given(
     seed=st.integers(0, 2**32 - 1),
     rows=st.integers(1, 5),
-    k=st.integers(1, 128),
+    k=st.integers(1, 128) | st.sampled_from([200, 512, VOCABULARY - 1, VOCABULARY]),
     levels=st.sampled_from([1, 2, 3, 10, 10**6]),
     blocked=st.booleans(),
 )

@@ -25,5 +25,14 @@ def test_the_page_shows_every_route_field_and_error(served: RunningService, tmp_
     for route in ("/v1/translate", "/v1/languages", "/v1/models", "/healthz", "/readyz", "/metrics"):
         assert route in page
     assert "Loading" not in page
-    for shown in ("length_penalty", "<option", ">Send<", "unsupported_language", "deadline_exceeded"):
+    for shown in (
+        "length_penalty",
+        "SamplingRequest",
+        "top_p",
+        "AlternativeText",
+        "<option",
+        ">Send<",
+        "unsupported_language",
+        "deadline_exceeded",
+    ):
         assert shown in page

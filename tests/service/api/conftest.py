@@ -11,7 +11,15 @@ import httpx
 import pytest
 
 from service.api.application import build_api
-from service.api.ports import ModelInfo, ReadyReport, TranslateAnswer, TranslateCommand, Translation
+from service.api.ports import (
+    Alternative,
+    ModelInfo,
+    ReadyReport,
+    TextScores,
+    TranslateAnswer,
+    TranslateCommand,
+    Translation,
+)
 from service.errors import Refusal
 from service.languages import Pair
 from service.settings import Settings
@@ -38,17 +46,26 @@ class CapitalsBackend:
             raise self.error
         return TranslateAnswer(
             model="en-de",
-            translations=tuple(self._one(text) for text in command.texts),
+            translations=tuple(self._one(text, command) for text in command.texts),
             source_tokens=3,
             target_tokens=5,
             queue_seconds=0.001,
             inference_seconds=0.002,
         )
 
-    def _one(self, text: str) -> Translation | Refusal:
+    def _one(self, text: str, command: TranslateCommand) -> Translation | Refusal:
         from service.errors import TextTooLong
 
-        return TextTooLong() if text == "spoilt" else Translation(text.upper(), truncated=text == "cut")
+        if text == "spoilt":
+            return TextTooLong()
+        ranks = range(command.n_best or 0)
+        return Translation(
+            text.upper(),
+            truncated=text == "cut",
+            repetition_guard=command.repetition_guard and text == "la la la",
+            alternatives=tuple(Alternative(text.upper() + "!" * rank, -1.0 - rank) for rank in ranks),
+            scores=TextScores(-0.5, -1.0, (("▁A", -0.75), ("</s>", -0.25))) if command.return_scores else None,
+        )
 
     def pairs(self) -> tuple[Pair, ...]:
         return (Pair("en", "de"), Pair("fr", "de"), Pair("fr", "en"))

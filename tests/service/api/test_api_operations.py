@@ -85,7 +85,7 @@ def test_the_documentation_loads_nothing_from_elsewhere(call):
 def test_the_openapi_shows_the_request_with_examples_and_every_error(call):
     operation = call("GET", "/openapi.json").json()["paths"]["/v1/translate"]["post"]
     body = operation["requestBody"]["content"]["application/json"]
-    assert set(body["schema"]["properties"]) == {"text", "source", "target", "beam_size", "length_penalty"}
+    assert {"text", "source", "target", "beam_size", "length_penalty"} <= set(body["schema"]["properties"])
     assert body["schema"]["required"] == ["text", "source", "target"]
     assert all({"text", "source", "target"} <= set(example["value"]) for example in body["examples"].values())
     assert set(operation["responses"]) >= {"200", "400", "413", "415", "422", "429", "500", "503", "504"}

@@ -20,6 +20,9 @@ class Letters:
     def decode(self, ids) -> str:
         return "".join(chr(i - 10) for i in ids)
 
+    def pieces(self, ids) -> list[str]:
+        return [self.decode([i]) for i in ids]
+
 
 def echo(prepared: Prepared) -> list[SegmentResult]:
     """A model that gives back what it reads."""

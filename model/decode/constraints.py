@@ -1,0 +1,85 @@
+"""Which tokens a sentence may not take next, and which it may take at a price.
+
+Both are known from the history alone, before the network has spoken. That is what keeps the search exact although only
+the k best candidates of a lane leave the graph: if a sentence touches t tokens, the best n it may take are among the
+best n + t of the network, for whatever else lies below them was there before and has only risen to their places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.decode.options import DecodeOptions, SpecialIds
+from model.decode.stepper import LogProbs, Tokens
+
+
+class Touched(NamedTuple):
+    """The tokens whose log-probability a history changes."""
+
+    banned: Set[int]
+    lowered: Set[int]
+
+    @property
+    def tokens(self) -> int:
+        """How many different ones."""
+        return len(self.banned | self.lowered)
+
+
+class Constraints:
+    """Those of one sentence: min_length, no_repeat_ngram, suppress, repetition_penalty."""
+
+    def __init__(self, options: DecodeOptions, limit: int, special: SpecialIds) -> None:
+        """`limit` is the most target tokens; a min_length beyond it is lowered to it."""
+        self._options = options
+        self._shortest = min(options.min_length, limit)
+        self._eos_id = special.eos_id
+
+    def touched(self, history: Sequence[int]) -> Touched:
+        """What may not, or only at a price, follow `history` (target ids so far, without BOS)."""
+        banned = _ends_of_repeats(history, self._options.no_repeat_ngram)
+        banned.update(_ends_of_suppressed(history, self._options.suppress))
+        if len(history) + 1 < self._shortest:
+            banned.add(self._eos_id)
+        return Touched(banned, set(history) if self._options.repetition_penalty > 1.0 else set())
+
+    def apply(self, touched: Touched, log_probs: LogProbs, ids: Tokens, count: int) -> tuple[LogProbs, Tokens]:
+        """The `count` best of the candidates (k,) of one lane, best first, ties to the lower id.
+
+        Where every token is banned, EOS is not: a hypothesis that may not go on may end.
+        """
+        if not touched.tokens:
+            return log_probs[:count], ids[:count]
+        banned, lowered = (_members(ids, tokens) for tokens in touched)
+        penalised = (log_probs * np.float64(self._options.repetition_penalty)).astype(np.float32)
+        changed = np.where(lowered, penalised, log_probs)
+        if np.isneginf(changed[~banned]).all():
+            banned &= ids != self._eos_id
+        changed[banned] = -np.inf
+        order = np.lexsort((ids, -changed))[:count]
+        return changed[order], ids[order]
+
+
+def _members(ids: Tokens, tokens: Set[int]) -> NDArray[np.bool_]:
+    return np.array([token in tokens for token in ids.tolist()], dtype=np.bool_)
+
+
+def _ends_of_repeats(history: Sequence[int], n: int) -> set[int]:
+    """Tokens that would end a sequence of n tokens which the history holds already."""
+    if not 0 < n <= len(history):
+        return set()
+    begun = history[len(history) - n + 1 :]
+    return {history[i + n - 1] for i in range(len(history) - n + 1) if history[i : i + n - 1] == begun}
+
+
+def _ends_of_suppressed(history: Sequence[int], sequences: Sequence[Sequence[int]]) -> set[int]:
+    """Tokens that would end one of `sequences`."""
+    held = tuple(history)
+    return {
+        sequence[-1]
+        for sequence in sequences
+        if len(sequence) <= len(held) + 1 and held[len(held) - len(sequence) + 1 :] == tuple(sequence[:-1])
+    }

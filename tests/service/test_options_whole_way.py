@@ -1,0 +1,237 @@
+"""Options over HTTP, through the real engine on a tiny model: what each does, and that nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+
+import httpx
+import pytest
+
+from model.bundle import Bundle
+from model.decode.options import DecodeOptions
+from service.api.application import build_api
+from service.engine.opening import open_engine
+from service.errors import DeadlineExceeded
+from service.ingress.backend import Backend
+from service.ingress.deployment import serve_model
+from service.jobs import Job
+from service.metrics.families import HttpMetrics, RequestMetrics, open_registry
+from service.settings import Settings
+from tests.model.networks import TEXTS
+from tests.service.tiny_bundle import tiny_bundle
+
+SENTENCE = "Seven boats left at dawn."
+SHORT = {"max_length": 12}
+"""A random network hardly ever ends by itself."""
+
+
+class Client:
+    """Posts texts to a service in this process."""
+
+    def __init__(self, http: httpx.AsyncClient, engine, registry) -> None:
+        self.http, self.engine, self.registry = http, engine, registry
+
+    async def post(self, text, **options) -> httpx.Response:
+        return await self.http.post("/v1/translate", json={"text": text, "source": "en", "target": "de", **options})
+
+    async def slot(self, text, **options) -> dict:
+        reply = await self.post(text, **options)
+        assert reply.status_code == 200, reply.text
+        (slot,) = reply.json()["translations"]
+        return slot
+
+    def counted(self, name: str) -> float:
+        return self.registry.get_sample_value(f"translation_{name}_total", {"model": "tiny-en-de"})
+
+
+@pytest.fixture(params=["f32", "int8"])
+async def client(request):
+    bundle = Bundle.open(tiny_bundle())
+    settings = Settings(bundles=(tiny_bundle(),), precision=request.param, max_slots=6)
+    registry = open_registry("engine")
+    engine, _ = open_engine(bundle, settings, registry)
+    metrics = RequestMetrics(open_registry("ingress"))
+    model = replace(serve_model(bundle, settings, None, metrics), engines=engine)
+    backend = Backend([model], metrics, lambda: asyncio.sleep(0, ""))
+    api = build_api(backend, settings, HttpMetrics(open_registry("ingress")))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://test") as http:
+        yield Client(http, engine, registry)
+    engine.stop()
+
+
+async def test_a_wider_beam_scores_at_least_as_well(client):
+    options = {"return_scores": True, "length_penalty": 0, "repetition_guard": False, **SHORT}
+    scores = [(await client.slot(SENTENCE, beam_size=size, **options))["scores"]["score"] for size in (1, 8)]
+    assert scores[0] <= scores[1]
+
+
+async def test_n_best_answers_with_different_alternatives_best_first(client):
+    slot = await client.slot(SENTENCE, n_best=4, **SHORT)
+    found = slot["alternatives"]
+    assert 1 < len(found) <= 4
+    assert found[0]["text"] == slot["text"]
+    assert len({one["text"] for one in found}) == len(found)
+
+
+async def test_scores_add_up_and_name_the_tokens(client):
+    slot = await client.slot(SENTENCE, return_scores=True, length_penalty=0, **SHORT)
+    scores = slot["scores"]
+    assert sum(token["log_probability"] for token in scores["tokens"]) == pytest.approx(scores["log_probability"])
+    assert scores["score"] == pytest.approx(scores["log_probability"])
+    assert slot["truncated"] == (scores["tokens"][-1]["token"] != "</s>")
+    assert len(scores["tokens"]) <= 12
+
+
+async def test_a_prefix_is_carried_on_and_costs_nothing(client):
+    slot = await client.slot(SENTENCE, prefix="Keep to the", return_scores=True)
+    assert slot["text"].startswith("Keep to the")
+    assert len(slot["text"]) > len("Keep to the")
+    assert slot["scores"]["tokens"][0]["log_probability"] == 0.0
+
+
+async def test_a_prefix_needs_texts_of_one_sentence_and_others_are_refused_in_their_slots(client):
+    reply = await client.post([SENTENCE, "One here. Two there.", "→", "Thanks."], prefix="Keep", **SHORT)
+    slots = reply.json()["translations"]
+    assert [slot.get("error", {}).get("field") for slot in slots] == [None, "prefix", "prefix", None]
+    assert slots[0]["text"].startswith("Keep")
+    assert slots[3]["text"].startswith("Keep")
+    assert "this one has 2" in slots[1]["error"]["message"]
+    alone = await client.post("One here. Two there.", prefix="Keep")
+    assert (alone.status_code, alone.json()["error"]["field"]) == (422, "prefix")
+
+
+async def test_a_prefix_that_fills_the_models_positions_is_refused_as_too_long(client):
+    reply = await client.post(SENTENCE, prefix="the boat " * 200)
+    assert reply.json()["error"]["code"] == "text_too_long"
+
+
+async def test_a_word_that_is_suppressed_does_not_come(client):
+    tokenizer = Bundle.open(tiny_bundle()).tokenizer()
+
+    async def tokens(**options) -> list[str]:
+        slot = await client.slot(SENTENCE, return_scores=True, **options, **SHORT)
+        return [token["token"] for token in slot["scores"]["tokens"]]
+
+    def is_word(token: str) -> bool:
+        return token.startswith("▁") and tokenizer.pieces(tokenizer.encode(token[1:])[:-1]) == [token]
+
+    for seed in range(30):
+        sampling = {"sampling": {"seed": seed}}
+        words = sorted({token[1:] for token in await tokens(**sampling) if is_word(token)})
+        if words:
+            break
+    assert words
+    after = await tokens(**sampling, suppress=words)
+    assert not {f"▁{word}" for word in words} & set(after)
+
+
+async def test_lengths_are_kept(client):
+    for shortest, longest in ((5, 5), (9, 30)):
+        slot = await client.slot(SENTENCE, min_length=shortest, max_length=longest, return_scores=True)
+        assert shortest <= len(slot["scores"]["tokens"]) <= longest
+
+
+async def test_no_ngram_comes_twice_where_that_is_asked(client):
+    slot = await client.slot(SENTENCE, no_repeat_ngram=2, return_scores=True, beam_size=1)
+    tokens = [token["token"] for token in slot["scores"]["tokens"]]
+    assert max(Counter(pairwise(tokens)).values()) == 1
+
+
+async def test_samples_differ_by_seed_and_are_the_same_for_the_same_one(client):
+    texts = [(await client.slot(SENTENCE, sampling={"seed": seed}, **SHORT))["text"] for seed in (1, 2, 3, 1)]
+    assert texts[0] == texts[3]
+    assert len(set(texts)) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"beam_size": 2, "n_best": 3}, "n_best"),
+        ({"beam_size": 2, "sampling": {}}, "beam_size"),
+        ({"n_best": 2, "sampling": {}}, "n_best"),
+        ({"min_length": 9, "max_length": 8}, "max_length"),
+        ({"prefix": "Keep to the marked path", "max_length": 2}, "max_length"),
+    ],
+)
+async def test_options_that_contradict_are_a_422_that_names_one(client, options, field):
+    reply = await client.post(SENTENCE, **options)
+    assert (reply.status_code, reply.json()["error"]["field"]) == (422, field)
+
+
+async def test_a_loop_is_translated_again_counted_and_said(client):
+    loops = []
+    for text in TEXTS:
+        slot = await client.slot(text, beam_size=1)
+        if slot.get("repetition_guard"):
+            loops.append(text)
+            left = await client.slot(text, beam_size=1, repetition_guard=False)
+            assert left["text"] != slot["text"]
+            assert "repetition_guard" not in left
+    assert loops, "the tiny network must loop on one of the texts"
+    assert client.counted("repetition_guards") == len(loops)
+
+
+def random_options(rng: random.Random) -> dict:
+    options: dict = {"max_length": rng.choice([6, 12, 20]), "return_scores": True}
+    if rng.random() < 0.25:
+        return {**options, "sampling": {"top_k": rng.choice([0, 5]), "seed": rng.randrange(5)}}
+    for name, values in {
+        "beam_size": [1, 2, 4],
+        "no_repeat_ngram": [1, 2, 3],
+        "repetition_penalty": [1.5],
+        "min_length": [5],
+        "prefix": ["Keep to"],
+        "suppress": [["the", "boat"]],
+    }.items():
+        if rng.random() < 0.4:
+            options[name] = rng.choice(values)
+    return {**options, "n_best": options.get("beam_size", 2)}
+
+
+POISON = "He lost his left glove."
+
+
+async def overdue(engine) -> None:
+    """A job whose time runs out while it runs."""
+    sources = tuple(tuple(range(4, 30 + row)) for row in range(4))
+    job = Job("overdue", sources, DecodeOptions(beam_size=4, repetition_penalty=1.5), time.time() + 0.1)
+    with pytest.raises(DeadlineExceeded):
+        await engine.translate(job)
+
+
+async def test_callers_with_random_options_get_what_they_get_alone_bit_for_bit(client, monkeypatch):
+    """Among callers that leave, that run out of time, that break the network, and whose options are refused."""
+    rng, tokenizer = random.Random(3), Bundle.open(tiny_bundle()).tokenizer()
+    asked = [(text, random_options(rng)) for text in rng.sample([text for text in TEXTS if text != POISON], 12)]
+    alone = [(await client.post(text, **options)).json()["translations"] for text, options in asked]
+    stepper = client.engine._loop._batcher._stepper
+    start = stepper.start
+
+    def breaking(sources, *rest):
+        if tuple(tokenizer.encode(POISON)) in map(tuple, sources):
+            raise MemoryError("no room")
+        return start(sources, *rest)
+
+    monkeypatch.setattr(stepper, "start", breaking)
+
+    async def later(text, options):
+        await asyncio.sleep(rng.random() * 0.05)
+        return (await client.post(text, **options)).json()["translations"]
+
+    leaving = asyncio.create_task(client.post([*TEXTS[:4]], beam_size=8, sampling=None))
+    others = asyncio.gather(
+        overdue(client.engine), client.post(POISON, n_best=2), client.post(TEXTS[0], prefix="the boat " * 200)
+    )
+    order = rng.sample(range(len(asked)), len(asked))
+    together = asyncio.gather(*(later(*asked[i]) for i in order))
+    await asyncio.sleep(0.03)
+    leaving.cancel()
+    assert await together == [alone[i] for i in order]
+    _, broken, refused = await others
+    assert broken.json()["error"]["code"] == "engine_failed"
+    assert refused.json()["error"]["code"] == "text_too_long"
