@@ -48,14 +48,7 @@ def model_card(facts: CardFacts) -> str:
     parts = [
         f"# {recipe.name}: {' → '.join(facts.run['languages'])}, version {recipe.version}",
         _model(facts),
-        "## Scores",
-        f"The {facts.precision} graphs of this bundle, one line at a time as a segment, beam {recipe.beam_size}, "
-        f"length penalty {recipe.length_penalty}. `dragoman-train evaluate` repeats them.",
-        table(facts.evaluations),
-        "`reserved` holds strings of packages that were kept out of training altogether; the other sets of the "
-        "corpus come from the sources it was trained on, held out by source text with nothing near-identical left in."
-        if any(found.name == "reserved" for found in facts.evaluations)
-        else "",
+        *_scores(facts),
         "## Ten translations, as they come" if len(facts.samples) == 10 else "## Translations, as they come",
         _samples(facts.samples),
         "## Graphs against network",
@@ -81,6 +74,22 @@ def _model(facts: CardFacts) -> str:
         "weights": f"average of the last {end['averaged']} checkpoints",
     }
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())])
+
+
+def _scores(facts: CardFacts) -> list[str]:
+    if not facts.evaluations:
+        return []
+    recipe = facts.recipe
+    about = (
+        f"The {facts.precision} graphs of this bundle, one line at a time as a segment, beam {recipe.beam_size}, "
+        f"length penalty {recipe.length_penalty}. `dragoman-train evaluate` repeats them."
+    )
+    held_out = (
+        "`reserved` holds strings of packages that were kept out of training altogether; the other sets of the corpus "
+        "come from the sources it was trained on, held out by source text with nothing near-identical left in."
+    )
+    reserved = any(found.name == "reserved" for found in facts.evaluations)
+    return ["## Scores", about, table(facts.evaluations), held_out if reserved else ""]
 
 
 def _samples(samples: Sequence[tuple[str, str]]) -> str:

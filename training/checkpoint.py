@@ -41,7 +41,6 @@ class Checkpoints:
     def __init__(self, folder: Path, keep: int) -> None:
         self.folder = folder
         self.keep = keep
-        folder.mkdir(parents=True, exist_ok=True)
 
     @property
     def last(self) -> Path:
@@ -57,6 +56,7 @@ class Checkpoints:
         broken = [name for name, value in weights.items() if not bool(torch.isfinite(value).all())]
         if broken:
             raise CheckpointError(f"weights must be finite to be saved, but {', '.join(broken[:3])} are not.")
+        self.folder.mkdir(parents=True, exist_ok=True)
         save_atomically(weights, self.folder / f"weights-{update:08d}.pt")
         save_atomically(state, self.last)
         for old in self.weights()[: -self.keep]:

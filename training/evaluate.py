@@ -42,8 +42,21 @@ class Evaluation:
     """Outputs without any text."""
     truncated: int
     """Outputs that the length limit ended."""
+    refused: int
+    """Lines that the engine would not take, such as one longer than the model's positions; they score as empty."""
     target_tokens: int
     seconds: float
+
+
+@dataclass(frozen=True)
+class Translations:
+    """Lines translated, and what happened on the way."""
+
+    texts: tuple[str, ...]
+    truncated: int
+    refused: int
+    target_tokens: int
+    """EOS counted."""
 
 
 class Translator:
@@ -52,21 +65,20 @@ class Translator:
     def __init__(self, stepper: Stepper, tokenizer: Tokenizer, options: DecodeOptions) -> None:
         self._stepper, self._tokenizer, self._options = stepper, tokenizer, options
 
-    def translate(self, lines: Sequence[str]) -> tuple[list[str], int, int]:
-        """Translations in order, how many were truncated, and how many target tokens they hold.
-
-        Raises `DecodeError` for a line that cannot be decoded.
-        """
+    def translate(self, lines: Sequence[str]) -> Translations:
+        """The lines in their order; one that the engine refuses is empty and counted."""
         bar = progress(len(lines), "translating", "line")
         sources = [self._tokenizer.encode(line) for line in lines]
         found = decode_all(self._stepper, sources, self._options, progress=bar.update)
         bar.close()
-        for finished in found:
-            if finished.error is not None:
-                raise finished.error
-        best = [finished.hypotheses[0] for finished in found]
-        texts = [self._tokenizer.decode(hypothesis.ids) for hypothesis in best]
-        return texts, sum(h.truncated for h in best), sum(len(h.ids) + 1 for h in best)
+        best = [finished.hypotheses[0] for finished in found if finished.error is None]
+        texts = ("" if f.error is not None else self._tokenizer.decode(f.hypotheses[0].ids) for f in found)
+        return Translations(
+            texts=tuple(texts),
+            truncated=sum(hypothesis.truncated for hypothesis in best),
+            refused=len(found) - len(best),
+            target_tokens=sum(len(hypothesis.ids) + 1 for hypothesis in best),
+        )
 
 
 def corpus_test_sets(corpus: Path, languages: tuple[str, str]) -> list[TestSet]:
@@ -93,27 +105,29 @@ def evaluate(translator: Translator, test_set: TestSet) -> Evaluation:
     if not test_set.pairs:
         raise ScoreError(f"test set {test_set.name} must hold at least one pair, but is empty.")
     started = time.perf_counter()
-    outputs, truncated, tokens = translator.translate(test_set.sources)
+    found = translator.translate(test_set.sources)
     seconds = time.perf_counter() - started
     return Evaluation(
         name=test_set.name,
-        scores=score(outputs, [reference for _, reference in test_set.pairs]),
-        outputs=tuple(outputs),
-        empty=sum(not output.strip() for output in outputs),
-        truncated=truncated,
-        target_tokens=tokens,
+        scores=score(found.texts, [reference for _, reference in test_set.pairs]),
+        outputs=found.texts,
+        empty=sum(not text.strip() for text in found.texts),
+        truncated=found.truncated,
+        refused=found.refused,
+        target_tokens=found.target_tokens,
         seconds=round(seconds, 2),
     )
 
 
 def table(evaluations: Sequence[Evaluation]) -> str:
     """Markdown: a row for each test set, the signatures below."""
-    rows = ["| test set | sentences | BLEU | chrF | brevity | empty | truncated |", "|---|--:|--:|--:|--:|--:|--:|"]
+    heads = ("test set", "sentences", "BLEU", "chrF", "brevity", "empty", "truncated", "refused")
+    rows = [f"| {' | '.join(heads)} |", "|---|" + "--:|" * (len(heads) - 1)]
     for found in evaluations:
         scores = found.scores
         rows.append(
             f"| {found.name} | {scores.sentences:,} | {scores.bleu:.2f} | {scores.chrf:.2f} "
-            f"| {scores.brevity_penalty:.3f} | {found.empty} | {found.truncated} |"
+            f"| {scores.brevity_penalty:.3f} | {found.empty} | {found.truncated} | {found.refused} |"
         )
     signatures = {e.scores.bleu_signature for e in evaluations} | {e.scores.chrf_signature for e in evaluations}
     return "\n".join([*rows, "", *(f"`{signature}`  " for signature in sorted(signatures))])
@@ -126,6 +140,7 @@ def as_json(evaluations: Sequence[Evaluation]) -> Mapping[str, Mapping[str, obje
             **found.scores.to_dict(),
             "empty": found.empty,
             "truncated": found.truncated,
+            "refused": found.refused,
             "target_tokens": found.target_tokens,
             "seconds": found.seconds,
         }

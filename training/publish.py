@@ -86,7 +86,7 @@ def publish(
         parity = prove_parity(run.config, weights, record, pairs[-recipe.parity_sentences :])
         translator = _translator(run.config, record, recipe, tokenizer)
         evaluations = [evaluate(translator, test_set) for test_set in test_sets]
-        translations = translator.translate(recipe.samples)[0]
+        translations = translator.translate(recipe.samples).texts
         facts = CardFacts(
             recipe=recipe,
             run={**run.description, "end": _end(run, averaged)},

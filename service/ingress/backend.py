@@ -132,7 +132,7 @@ class Backend:
         job = Job(command.request_id, prepared.segments, options, command.deadline)
         # What holds no language needs no engine.
         result = await model.engines.translate(job) if job.segments else Result((), 0.0, 0.0)
-        if any(segment.refusal is None for segment in result.segments):
+        if any(segment.ids for segment in result.segments):
             self._readiness[name].worked()
         characters = sum(map(len, command.texts))
         slots, target_tokens = await _text_work(characters, build_slots, pipeline, prepared, result.segments, command)

@@ -3,15 +3,19 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sentencepiece as spm
 
 from model.bundle import Bundle
+from model.decode.options import DecodeOptions, SpecialIds
+from model.decode.reference import ReferenceStepper
 from model.errors import ParityError
+from model.tokenizer import Tokenizer
 from training import publish as publishing
 from training.card import CardFacts, model_card
 from training.checkpoint import CheckpointError
-from training.evaluate import corpus_test_sets, evaluate, folder_test_sets
+from training.evaluate import Translator, corpus_test_sets, evaluate, folder_test_sets
 from training.fit import RunFolder, fit
 from training.publish import Run, publish
 from training.recipe import FitRecipe, PublishRecipe
@@ -140,3 +144,12 @@ def test_the_card_lists_every_part_with_its_licence(run: Run) -> None:
 
 def test_scores_are_those_of_sacrebleu_on_the_same_lines() -> None:
     assert score(["eins zwei drei vier fünf"], ["eins zwei drei vier sechs"]).bleu == pytest.approx(66.87, abs=0.01)
+
+
+def test_a_line_that_the_engine_refuses_is_counted_and_stops_nobody(run: Run) -> None:
+    tokenizer = Tokenizer(run.tokenizer)
+    special = SpecialIds(bos_id=1, eos_id=2)
+    stepper = ReferenceStepper(lambda _source, history: np.eye(40)[2 if history else 9] * 50 - 50, 40, 16, special)
+    found = Translator(stepper, tokenizer, DecodeOptions(beam_size=1)).translate(["1 2", "3 " * 40, "4"])
+    assert (found.refused, found.truncated, found.texts[1]) == (1, 0, "")
+    assert found.texts[0] == found.texts[2] == tokenizer.decode([9])
