@@ -53,6 +53,7 @@ class OnnxStepper:
         self._places: dict[int, tuple[Pool, int]] = {}
         self._slots: dict[tuple[int, int], int] = {}
         self._next_slot = itertools.count()
+        self._found: dict[tuple[int, ...], tuple[Pool, NDArray[np.int64]]] = {}
 
     @property
     def max_positions(self) -> int:
@@ -115,9 +116,9 @@ class OnnxStepper:
             raise DecodeError(f"tokens must have shape {(len(rows), pool.width)}, one a lane, but have {tokens.shape}.")
         if not 1 <= k <= max(self.vocab_size, TOP_K_BLOCK):
             raise DecodeError(f"k must be in 1..{max(self.vocab_size, TOP_K_BLOCK)}, but is {k}.")
-        if tokens.min() < 0 or tokens.max() >= self.vocab_size:
+        if tokens.view(np.uint64).max() >= self.vocab_size:  # a negative id is a huge one there
             raise DecodeError(f"tokens must be in [0, {self.vocab_size}), but one of them is not.")
-        if pool.positions[rows].max() >= self.max_positions:
+        if pool.reach >= self.max_positions and pool.positions[rows].max() >= self.max_positions:
             raise DecodeError(f"a target must end within {self.max_positions} positions, but one is already there.")
         return pool.step(rows, tokens, k)
 
@@ -132,6 +133,7 @@ class OnnxStepper:
     def finish(self, slots: Sequence[int]) -> None:
         """Give the slots back; see `Stepper.finish`."""
         pools: set[Pool] = set()
+        self._found.clear()  # rows will move
         for slot in slots:
             pool, row = self._place_of(slot)
             moved = pool.remove(row)
@@ -158,6 +160,13 @@ class OnnxStepper:
         return tokens, lengths
 
     def _rows(self, slots: Sequence[int]) -> tuple[Pool, NDArray[np.int64]]:
+        """The pool of these slots and their rows in it; remembered, for most steps have the slots of the last one."""
+        named = tuple(slots)
+        if named not in self._found:
+            self._found = {named: self._find(named)}
+        return self._found[named]
+
+    def _find(self, slots: tuple[int, ...]) -> tuple[Pool, NDArray[np.int64]]:
         if not slots:
             raise DecodeError("a step needs at least one slot, but got none.")
         places = [self._place_of(slot) for slot in slots]
