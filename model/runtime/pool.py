@@ -17,12 +17,15 @@ from numpy.typing import NDArray
 
 from model.config import ModelConfig
 from model.ports import MASKED, cache_names, cross_names
-from model.runtime.memory import Array, bind_array, zeros
+from model.runtime.memory import Array, bind_input, bind_output, zeros
 
 POSITION_CHUNK = 16
 """Positions by which a cache grows: longer means fewer copies, but more empty entries to look at in each step."""
 SOURCE_CHUNK = 16
 ROW_CHUNK = 4
+
+KEPT_BYTES = 2 << 20
+"""What an empty pool may keep, for single sentences that follow each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +79,22 @@ class Pool:
         """The next position of each row in use, (n)."""
         return self._arrays["next"][: self.count]
 
-    def add(self, lengths: NDArray[np.int32], cross: list[Array]) -> range:
-        """Rows for newly encoded sentences: lengths (B), cross keys and values (B, H, S, K); returns their indices."""
-        batch, source, need = len(lengths), cross[0].shape[2], self._need()
-        rows = range(self.count, self.count + batch)
-        self._make_room(Size(rows.stop, max(need.positions, 1), max(need.source, source)))
+    def add(self, lengths: NDArray[np.int32]) -> range:
+        """Rows for new sentences of these source lengths (B), in this order; `fill` must follow for each of them."""
+        need = self._need()
+        rows = range(self.count, self.count + len(lengths))
+        self._make_room(Size(rows.stop, max(need.positions, 1), max(need.source, int(lengths.max()))))
         self.count = rows.stop
         where = slice(rows.start, rows.stop)
         self._arrays["next"][where] = 0
         self._arrays["source_lengths"][where] = lengths
         self._arrays["visible"][where] = MASKED
-        for name, values in zip(self._cross, cross, strict=True):
-            self._arrays[name][where, :, :source] = values
         return rows
+
+    def fill(self, rows: list[int], cross: list[Array]) -> None:
+        """The cross-attention keys and values (R, H, S, K) of new rows."""
+        for name, values in zip(self._cross, cross, strict=True):
+            self._arrays[name][rows, :, : values.shape[2]] = values
 
     def step(self, rows: Array, tokens: Array, k: int) -> tuple[Array, Array]:
         """One decoder step for `rows` (R) with `tokens` (R, W); returns log-probabilities and ids (R, W, k).
@@ -132,8 +138,9 @@ class Pool:
         return last
 
     def trim(self) -> None:
-        """Give back room that is more than twice too large."""
-        self._make_room(self._need())
+        """Give back room that is more than twice too large, but leave `KEPT_BYTES` of an empty pool as they are."""
+        if self.count or self.nbytes > KEPT_BYTES:
+            self._make_room(self._need())
 
     def _need(self) -> Size:
         if not self.count:
@@ -180,7 +187,7 @@ class Pool:
             "write_index": ((rows,), np.int64),
             "visible": ((rows, 1, width, entries), np.float32),
             **{past: (cache, np.float32) for past, _ in self._caches},
-            **{name: (cross, np.float32) for name in self._cross},
+            **dict.fromkeys(self._cross, (cross, np.float32)),
         }
 
     def _binding(self, k: int) -> Binding:
@@ -197,11 +204,11 @@ class Pool:
         )
         inputs = {name: array[: self.count] for name, array in self._arrays.items() if name != "next"}
         for name, array in (*inputs.items(), ("k", bound.k)):
-            bind_array(bound.binding.bind_input, name, array)
+            bind_input(bound.binding, name, array)
         # The same memory as the input: the step writes its keys and values in place.
         outputs = {present: inputs[past] for past, present in self._caches}
         for name, array in (("log_probs", bound.log_probs), ("ids", bound.ids), *outputs.items()):
-            bind_array(bound.binding.bind_output, name, array)
+            bind_output(bound.binding, name, array)
         return bound
 
 

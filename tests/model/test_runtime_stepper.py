@@ -21,7 +21,7 @@ from model.ports import decoder_ports
 from model.runtime import sessions
 from model.runtime.pool import Pool
 from model.runtime.sessions import RuntimeOptions
-from model.runtime.stepper import OnnxStepper
+from model.runtime.stepper import RUN_TOKENS, OnnxStepper, by_length
 from tests.model.networks import TEXTS, VARIANTS, exported, random_sources, train_tokenizer
 
 BOS = 1
@@ -171,6 +171,31 @@ def test_rows_that_sit_out_a_step_are_not_touched_by_it():
     follow(stepper, [busy], [BOS, *range(4, 40)])
     rest = follow(stepper, [idle], [6, 7])
     np.testing.assert_array_equal(np.concatenate([first, rest]), expected)
+
+
+@given(lengths=st.lists(st.integers(1, 200), min_size=1, max_size=40))
+def test_sources_are_encoded_with_others_of_their_length(lengths):
+    groups = by_length(lengths)
+    assert sorted(i for group in groups for i in group) == list(range(len(lengths)))
+
+    def padded(rows: list[int]) -> int:
+        return len(rows) * max(lengths[i] for i in rows)
+
+    assert sum(map(padded, groups)) + RUN_TOKENS * (len(groups) - 1) <= padded(list(range(len(lengths))))
+    for group in groups:
+        ordered = sorted(group, key=lengths.__getitem__)
+        for cut in range(1, len(ordered)):
+            parts = padded(ordered[:cut]) + padded(ordered[cut:])
+            assert padded(group) - parts < RUN_TOKENS
+
+
+def test_slots_come_in_the_order_of_the_sources_however_they_were_encoded():
+    stepper = MADE.stepper()
+    sources = random_sources(CONFIG, (40, 3, 90, 3, 41))
+    together = stepper.start(sources, 1)
+    assert len(by_length([len(source) for source in sources])) > 1
+    apart = [stepper.start([source], 1)[0] for source in sources]
+    np.testing.assert_array_equal(follow(stepper, together, [BOS, 5]), follow(stepper, apart, [BOS, 5]))
 
 
 # --- the cache -------------------------------------------------------------------------------------------------------
