@@ -24,8 +24,8 @@ POSITION_CHUNK = 16
 SOURCE_CHUNK = 16
 ROW_CHUNK = 4
 
-KEPT_BYTES = 2 << 20
-"""What an empty pool may keep, for single sentences that follow each other."""
+KEPT_BYTES = 32 << 20
+"""What an empty pool may keep for the next sentences: fresh memory costs more than a step."""
 
 
 @dataclass(frozen=True, slots=True)
