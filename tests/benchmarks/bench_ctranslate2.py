@@ -45,6 +45,8 @@ class Point:
     batch: int
     length: int
     workers: int = 1
+    line: str = ""
+    """`arrival`, `sorted`: five times as many sentences stand in line as run at once; how their side batches them."""
 
 
 @dataclass
@@ -115,15 +117,18 @@ def mixed_sources(weights: Weights) -> list[list[int]]:
 
 def task_of(point: Point, weights: Weights) -> Task:
     """The sentences of a point. Targets are as long as their sources, except for trained weights in the mix."""
-    count = point.batch * point.workers
+    count = point.batch * point.workers * (5 if point.line else 1)
     if point.length:
         sources = random_sources(weights.config, point.length, count)
         return Task(sources, [point.length] * count, point.beam)
     mixed = mixed_sources(weights)
     sources = [mixed[row % len(mixed)] for row in range(count)]
     if weights.trained:
-        return Task(sources, [max(map(len, sources)) + 50] * count, point.beam, forced=False)
-    return Task(sources, [len(source) for source in sources], point.beam)
+        limits, forced = [max(map(len, sources)) + 50] * count, False
+    else:
+        limits, forced = [len(source) for source in sources], True
+    slots = point.batch if point.line else 64
+    return Task(sources, limits, point.beam, forced, slots, by_length=point.line == "sorted")
 
 
 def grid(shapes: Iterable[str], full: bool) -> Iterator[Point]:
@@ -143,10 +148,9 @@ def _points(like: Point, full: bool) -> Iterator[Point]:
             for batch in batches:
                 if full or ((batch < 64 or beam == 1) and (length == 25 or batch in (1, 32))):
                     yield replace(like, beam=beam, batch=batch, length=length)
-    if like.shape == "trained":
-        yield from (replace(like, beam=beam, batch=32, length=0) for beam in (1, 4))
-    else:
-        yield replace(like, batch=32, length=0)  # with random weights their side can be stopped in time only if greedy
+    # With random weights their side can be stopped in time only if it is greedy.
+    for beam in (1, 4) if like.shape == "trained" else (1,):
+        yield from (replace(like, beam=beam, batch=32, length=0, line=line) for line in ("", "arrival", "sorted"))
     if full or like.precision == "int8":
         for beam, batch in ((1, 1), (1, 8), (1, 32), (4, 8), (4, 32)):
             yield replace(like, beam=beam, batch=batch, workers=2)
@@ -175,7 +179,7 @@ def measure(models: Models, points: list[Point], options: argparse.Namespace) ->
         record = take_turns(sides, options.seconds, options.turns).record(point)
         print(
             f"{point.shape} {point.precision} beam {point.beam} batch {point.batch} length {point.length or 'mix'} "
-            f"workers {point.workers}: {record['ratio']:.2f} (cpu {record['cpu_ratio']:.2f}), "
+            f"workers {point.workers} {point.line}: {record['ratio']:.2f} (cpu {record['cpu_ratio']:.2f}), "
             f"same ids {record['same_ids']:.3f}",
             flush=True,
         )

@@ -62,6 +62,10 @@ class Task:
     """Most target tokens of each sentence; exactly so many if `forced`."""
     beam_size: int = 1
     forced: bool = True
+    slots: int = 64
+    """How many run at once; the others wait in line."""
+    by_length: bool = False
+    """Whether their side may sort the whole line by length before it cuts batches from it, as a live server cannot."""
 
 
 class Ours:
@@ -95,7 +99,7 @@ class Ours:
     def _run(self, stepper: OnnxStepper, task: Task, rows: range) -> list[Ids]:
         config = self._config
         special = SpecialIds(bos_id=config.bos_id, eos_id=config.pad_id if task.forced else config.eos_id)
-        batcher = Batcher(stepper, BatcherLimits(max_slots=64), special=special)
+        batcher = Batcher(stepper, BatcherLimits(max_slots=task.slots), special=special)
         for row in rows:
             options = DecodeOptions(beam_size=task.beam_size, length_penalty=0.0, max_length=task.limits[row])
             batcher.add(row, task.sources[row], options)
@@ -116,15 +120,32 @@ class Theirs:
 
     def prepare(self, task: Task) -> Callable[[], list[Ids]]:
         """What is to be timed; ids become strings before, since that is no work of the engine."""
-        twin, words, limit = self._twin, self._twin.words(task.sources), max(task.limits)
+        order = list(range(len(task.sources)))
+        if task.by_length:
+            order.sort(key=lambda row: len(task.sources[row]))
+        room = task.slots * self._workers
+        calls = [self._call(task, order[i : i + room]) for i in range(0, len(order), room)]
+
+        def run() -> list[Ids]:
+            by_row = dict(zip(order, (ids for call in calls for ids in call()), strict=True))
+            return [by_row[row] for row in range(len(order))]
+
+        return run
+
+    def _call(self, task: Task, rows: list[int]) -> Callable[[], list[Ids]]:
+        """One batch; rows that end before the longest leave it, and it goes on smaller."""
+        twin, words, limits = (
+            self._twin,
+            self._twin.words([task.sources[i] for i in rows]),
+            [task.limits[i] for i in rows],
+        )
         options: dict[str, Any] = {"beam_size": task.beam_size}
         if self._workers > 1:
             options["max_batch_size"] = -(-len(words) // self._workers)
-        elif task.forced and len(set(task.limits)) > 1:
-            limits = task.limits
+        elif task.forced and len(set(limits)) > 1:
             options["callback"] = lambda step: step.step + 1 >= limits[step.batch_id]
         translate = twin.forced if task.forced else twin.translate
-        return lambda: twin.ids(translate(words, limit, **options))
+        return lambda: twin.ids(translate(words, max(limits), **options))
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def _row(record: Record) -> str:
         record["precision"],
         record["beam"],
         record["batch"],
-        record["length"] or "mix",
+        record["length"] or f"mix {record['line']}".strip(),
         record["workers"],
         f"**{record['ratio']:.2f}**",
         f"{record['cpu_ratio']:.2f}",
