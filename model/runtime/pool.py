@@ -24,9 +24,6 @@ POSITION_CHUNK = 16
 SOURCE_CHUNK = 16
 ROW_CHUNK = 4
 
-KEPT_BYTES = 32 << 20
-"""What an empty pool may keep for the next sentences: fresh memory costs more than a step."""
-
 
 @dataclass(frozen=True, slots=True)
 class Size:
@@ -138,9 +135,8 @@ class Pool:
         return last
 
     def trim(self) -> None:
-        """Give back room that is more than twice too large, but leave `KEPT_BYTES` of an empty pool as they are."""
-        if self.count or self.nbytes > KEPT_BYTES:
-            self._make_room(self._need())
+        """Give back room that is more than twice too large."""
+        self._make_room(self._need())
 
     def _need(self) -> Size:
         if not self.count:

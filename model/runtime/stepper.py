@@ -22,6 +22,9 @@ from model.runtime.sessions import Provider, RuntimeOptions, open_session, provi
 RUN_TOKENS = 32
 """A run of the encoder costs this many tokens' time beyond that of its tokens, about."""
 
+KEPT_BYTES = 128 << 20
+"""What pools may keep when they fall empty, for the next sentences: fresh memory costs more than a decoder step."""
+
 LARGE_ENCODING = 4096
 """Padded source tokens from which on an encoder run gives its scratch memory back at once."""
 
@@ -169,7 +172,8 @@ class OnnxStepper:
                 self._place(last, pool, row)
             pools.add(pool)
         for pool in pools:
-            pool.trim()
+            if pool.count or self.cache_bytes > KEPT_BYTES:
+                pool.trim()
 
     def _padded(self, sources: Sequence[Sequence[int]]) -> tuple[Tokens, NDArray[np.int32]]:
         lengths = np.array([len(source) for source in sources], dtype=np.int32)

@@ -18,8 +18,8 @@ from model.decode.reference import ReferenceStepper
 from model.errors import DecodeError
 from model.export.compare import full_pass_language
 from model.ports import decoder_ports
-from model.runtime import pool as pool_module
 from model.runtime import sessions
+from model.runtime import stepper as stepper_module
 from model.runtime.pool import Pool
 from model.runtime.sessions import RuntimeOptions
 from model.runtime.stepper import RUN_TOKENS, OnnxStepper, by_length
@@ -305,7 +305,7 @@ def test_reordering_copies_no_key():
 
 
 def test_memory_of_a_large_request_is_given_back(monkeypatch):
-    monkeypatch.setattr(pool_module, "KEPT_BYTES", 1 << 20)  # these networks are tiny, and so is large for them
+    monkeypatch.setattr(stepper_module, "KEPT_BYTES", 1 << 20)  # these networks are tiny, and so is large for them
     stepper = MADE.stepper()
 
     def small() -> int:
