@@ -172,7 +172,11 @@ class OnnxStepper:
                 self._place(last, pool, row)
             pools.add(pool)
         for pool in pools:
-            if pool.count or self.cache_bytes > KEPT_BYTES:
+            if pool.count:
+                pool.trim()
+        # Of the empty ones, those that served just now come last.
+        for pool in sorted(self._pools.values(), key=pools.__contains__):
+            if not pool.count and self.cache_bytes > KEPT_BYTES:
                 pool.trim()
 
     def _padded(self, sources: Sequence[Sequence[int]]) -> tuple[Tokens, NDArray[np.int32]]:

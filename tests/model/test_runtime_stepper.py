@@ -325,6 +325,19 @@ def test_memory_of_a_large_request_is_given_back(monkeypatch):
     assert stepper.cache_bytes <= before
 
 
+def test_what_empty_pools_keep_is_bounded_over_all_of_them(monkeypatch):
+    stepper = MADE.stepper()
+    sizes = []
+    for width in (1, 2, 1):
+        stepper.finish(stepper.start(random_sources(CONFIG, (40,) * 8), width))
+        sizes.append({pool.width: pool.nbytes for pool in pools(stepper)})
+    assert sizes[1] == sizes[2]
+    assert all(sizes[2].values())
+    monkeypatch.setattr(stepper_module, "KEPT_BYTES", max(sizes[2].values()))
+    stepper.finish(stepper.start(random_sources(CONFIG, (40,) * 8), 2))
+    assert {pool.width: pool.nbytes for pool in pools(stepper)} == {1: 0, 2: sizes[2][2]}
+
+
 def test_a_pool_shrinks_while_a_small_sentence_still_runs():
     stepper = MADE.stepper()
     small = stepper.start([SHORT], 1)
