@@ -190,7 +190,7 @@ def main() -> None:
     """Measure and write the report."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--full", action="store_true", help="every batch, length and precision")
-    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
+    parser.add_argument("--shapes", nargs="*", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--run", type=Path, help="also measure the weights of this training run")
     parser.add_argument("--precisions", nargs="+", choices=("int8", "f32"), default=["int8", "f32"])
     parser.add_argument("--workers", nargs="+", type=int, default=[1, 2])
