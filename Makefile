@@ -32,8 +32,8 @@ format: $(VENV)/.dev ## put every file into the house's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.dev ## measure one decoder step and the whole service on this machine
-	@for bench in tests/benchmarks/bench_*.py; do $(BIN)/python $$bench || exit; done
+bench: $(VENV)/.dev ## measure the engine, alone and against CTranslate2, and the whole service on this machine
+	@for bench in stepper ctranslate2 service; do $(BIN)/python -m tests.benchmarks.bench_$$bench || exit; done
 
 clean: ## remove the environment and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
@@ -43,7 +43,7 @@ $(VENV)/.serve: pyproject.toml constraints.txt | $(BIN)/pip
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/pip
-	$(INSTALL) '.[cpu,train,dev]'
+	$(INSTALL) '.[cpu,train,dev,bench]'
 	@touch $@ $(VENV)/.serve
 
 $(BIN)/pip:

@@ -13,6 +13,8 @@ from model.export.quantisation import FloatLinear, Int8Linear, Range
 from model.export.weights import Weights
 from model.ports import Precision, cross_names, decoder_ports, encoder_ports
 
+QUERY_KEY_VALUE = ("w_q", "w_k", "w_v")
+
 SHARED_TABLE = "target_embedding.weight"
 """One constant for the target embedding and a tied float32 projection."""
 
@@ -44,8 +46,9 @@ def build_encoder(blueprint: Blueprint, path: Path) -> list[Path]:
     shapes = write.shapes("tokens")
     embedded = write.embed("tokens", "source_embedding.weight", blueprint.weights.source_embedding)
     end = graph.node("Shape", "tokens", start=1, end=2)
-    rows = graph.node("Slice", write.position_table(), graph.integers(0), end, graph.integers(0))  # -> (S, D)
-    x = write.flat(graph.node("Add", embedded, write.linear.looked_up(rows)))  # (B, S, D) -> (R, D)
+    rows = graph.node("Slice", write.position_table(), graph.integers(0), end, graph.integers(0))  # -> (S, 1, D)
+    position = graph.node("Squeeze", rows, graph.integers(1))  # (S, 1, D) -> (S, D)
+    x = write.flat(graph.node("Add", embedded, position))  # (B, S, D) -> (…, D)
     for i in range(config.encoder_layers):
         x = _encoder_layer(write, x, f"encoder.layers.{i}", shapes)
     memory = write.final_norm(x, "encoder.norm")
@@ -54,14 +57,15 @@ def build_encoder(blueprint: Blueprint, path: Path) -> list[Path]:
     for i in range(config.decoder_layers):
         for matrix in ("w_k", "w_v"):
             mapped = write.linear_map(prepared, "encoder.memory", f"decoder.layers.{i}.cross_attention.{matrix}")
-            graph.output(write.heads(mapped, shapes), next(names))  # (R, D) -> (B, H, S, K)
+            graph.output(write.heads(mapped, shapes), next(names))  # (…, D) -> (B, H, S, K)
     return graph.save(path, encoder_ports(config))
 
 
 def _encoder_layer(write: BlockWriter, x: str, prefix: str, shapes: AttentionShapes) -> str:
     def attention(y: str) -> str:
         name = f"{prefix}.self_attention"
-        query, key, value = _query_key_value(write, y, name)
+        prepared, site = write.linear.prepare(y, f"{name}.input"), f"{name}.input"
+        query, key, value = (write.linear_map(prepared, site, f"{name}.{matrix}") for matrix in QUERY_KEY_VALUE)
         attended = write.attend(query, key, value, shapes, AttentionMask(lengths="lengths"))
         return write.join(attended, name)
 
@@ -70,25 +74,17 @@ def _encoder_layer(write: BlockWriter, x: str, prefix: str, shapes: AttentionSha
     return write.residual(x, f"{prefix}.norm_feed_forward", lambda y: write.feed_forward(y, feed_forward))
 
 
-def _query_key_value(write: BlockWriter, x: str, name: str) -> tuple[str, str, str]:
-    site = f"{name}.input"
-    prepared = write.linear.prepare(x, site)
-    query, key, value = (write.linear_map(prepared, site, f"{name}.{matrix}") for matrix in ("w_q", "w_k", "w_v"))
-    return query, key, value
-
-
 def build_decoder(blueprint: Blueprint, path: Path) -> list[Path]:
     """One decoder step, from token ids to the k best continuations; returns the files written."""
     write, config = blueprint.writer("decoder"), blueprint.config
     graph = write.graph
     shapes = write.shapes("tokens")
     embedded = write.embed("tokens", SHARED_TABLE, blueprint.weights.target_embedding)
-    rows = graph.node("Gather", write.position_table(), "positions")  # (B) -> (B, D)
-    position = graph.node("Unsqueeze", write.linear.looked_up(rows), graph.integers(1))  # (B, D) -> (B, 1, D)
-    x = write.flat(graph.node("Add", embedded, position))  # (B, W, D) -> (R, D)
+    position = graph.node("Gather", write.position_table(), "positions")  # (B) -> (B, 1, D)
+    x = write.flat(graph.node("Add", embedded, position))  # (B, W, D) -> (…, D)
     for i in range(config.decoder_layers):
         x = _decoder_layer(write, x, i, shapes)
-    _head(write, write.final_norm(x, "decoder.norm"))
+    _head(write, write.final_norm(x, "decoder.norm"), shapes)
     return graph.save(path, decoder_ports(config))
 
 
@@ -97,9 +93,8 @@ def _decoder_layer(write: BlockWriter, x: str, i: int, shapes: AttentionShapes) 
 
     def self_attention(y: str) -> str:
         name = f"{prefix}.self_attention"
-        query, key, value = _query_key_value(write, y, name)
-        keys = _append(write, write.heads(key, shapes), f"key_{i}")
-        values = _append(write, write.heads(value, shapes), f"value_{i}")
+        query, key, value = _query_key_value(write, y, name, shapes)
+        keys, values = _append(write, key, f"key_{i}"), _append(write, value, f"value_{i}")
         attended = write.attend(query, keys, values, shapes, AttentionMask(added="visible", heads_ready=True))
         return write.join(attended, name)
 
@@ -117,6 +112,17 @@ def _decoder_layer(write: BlockWriter, x: str, i: int, shapes: AttentionShapes) 
     return write.residual(x, f"{prefix}.norm_feed_forward", lambda y: write.feed_forward(y, feed_forward))
 
 
+def _query_key_value(write: BlockWriter, x: str, name: str, shapes: AttentionShapes) -> tuple[str, str, str]:
+    """A step's query (…, D) and its key and value (B, H, W, K): (…, D) -> one map, for few rows cost little each."""
+    graph, config, site = write.graph, write.config, f"{name}.input"
+    prefixes = (f"{name}.{matrix}" for matrix in QUERY_KEY_VALUE)
+    mapped = write.linear_map(write.linear.prepare(x, site), site, *prefixes)  # (…, D) -> (…, 3 D)
+    widths = graph.integers(config.d_model, 2 * config.d_model)
+    query, both = graph.nodes("Split", (mapped, widths), 2, axis=-1)  # (…, 3 D) -> (…, D), (…, 2 D)
+    key, value = graph.nodes("Split", (write.heads(both, shapes),), 2, axis=1, num_outputs=2)  # (B, 2 H, W, K)
+    return query, key, value
+
+
 def _append(write: BlockWriter, new: str, kind: str) -> str:
     """Write `new` (B, H, W, K) into the cache (B, H, C, K) at each row's `write_index`; in place if it is bound so."""
     written = write.graph.node("TensorScatter", f"past_{kind}", new, "write_index", axis=-2)
@@ -124,16 +130,15 @@ def _append(write: BlockWriter, new: str, kind: str) -> str:
     return f"present_{kind}"
 
 
-def _head(write: BlockWriter, x: str) -> None:
-    """Projection, log-softmax over what may be predicted, and the k best: (R, D) -> two of (B, W, k)."""
+def _head(write: BlockWriter, x: str, shapes: AttentionShapes) -> None:
+    """Projection, log-softmax over what may be predicted, and the k best: (…, D) -> two of (B, W, k)."""
     graph, weights, config = write.graph, write.weights, write.config
     site = "decoder.output"
     rows, mask = pad_rows(weights.projection), forbidden(config)
     # A tied projection takes the name of the embedding, so that one constant serves both.
     name = SHARED_TABLE.removesuffix(".weight") if config.tie_embeddings else "projection"
-    logits = write.linear.apply(write.linear.prepare(x, site), site, name, rows, mask)  # (R, D) -> (R, V')
-    log_probs = graph.node("LogSoftmax", logits, axis=-1)
-    values, ids = top_k(graph, log_probs, len(rows), "k")  # (R, V') -> (R, k)
-    lanes = graph.node("Concat", graph.node("Shape", "tokens"), "k", axis=0)
-    graph.output(write.reshape(values, lanes), "log_probs")  # (R, k) -> (B, W, k)
-    graph.output(write.reshape(ids, lanes), "ids")  # (R, k) -> (B, W, k)
+    logits = write.linear.apply(write.linear.prepare(x, site), site, name, rows, mask)  # (…, D) -> (…, V')
+    log_probs = write.rows(graph.node("LogSoftmax", logits, axis=-1), shapes.scored)  # (…, V') -> (B, W, V')
+    values, ids = top_k(graph, log_probs, len(rows), "k")  # (B, W, V') -> (B, W, k)
+    graph.output(values, "log_probs")
+    graph.output(ids, "ids")

@@ -44,12 +44,11 @@ class LinearWriter(Protocol):
     negatives_vanish: bool
     """True if `prepare` maps negative inputs of a non-negative range to 0, so that ReLU before it is already done."""
 
-    def table(self, name: str, rows: Array) -> str:
-        """A constant matrix whose rows `Gather` picks, (V, D), as this precision stores it."""
-        ...
+    keeps_axes: bool
+    """True if x may have more axes than two; y then has as many."""
 
-    def looked_up(self, rows: str) -> str:
-        """Float32 of the rows that `Gather` picked."""
+    def look_up(self, name: str, rows: Array, ids: str, scale: float) -> str:
+        """`scale` times the rows (V, D) of the table called `name` that `ids` (B, T) pick: float32 (B, T, D)."""
         ...
 
     def prepare(self, x: str, site: str) -> str:
@@ -65,17 +64,15 @@ class FloatLinear:
     """float32, exact."""
 
     negatives_vanish = False
+    keeps_axes = False
 
     def __init__(self, graph: GraphWriter) -> None:
         self._graph = graph
 
-    def table(self, name: str, rows: Array) -> str:
-        """float32."""
-        return self._graph.constant(name, rows)
-
-    def looked_up(self, rows: str) -> str:
-        """Nothing to do."""
-        return rows
+    def look_up(self, name: str, rows: Array, ids: str, scale: float) -> str:
+        """The table stays as it is, so that a tied projection can share it."""
+        picked = self._graph.node("Gather", self._graph.constant(name, rows), ids)  # (B, T) -> (B, T, D)
+        return self._graph.node("Mul", picked, self._graph.scalar(scale))
 
     def prepare(self, x: str, site: str) -> str:
         """Nothing to do."""
@@ -92,19 +89,17 @@ class Int8Linear:
     """Unsigned bytes times signed bytes, the only form for which the CPU has a fast path at every batch size."""
 
     negatives_vanish = True
+    keeps_axes = True
 
     def __init__(self, graph: GraphWriter, ranges: Mapping[str, Range]) -> None:
         """`ranges` holds one entry for each site."""
         self._graph = graph
         self._ranges = ranges
 
-    def table(self, name: str, rows: Array) -> str:
-        """float16: half the bytes, and its rounding is far below that of int8."""
-        return self._graph.constant(name, rows.astype(np.float16))
-
-    def looked_up(self, rows: str) -> str:
-        """float16 -> float32, on the few rows a step needs."""
-        return self._graph.node("Cast", rows, to=1)
+    def look_up(self, name: str, rows: Array, ids: str, scale: float) -> str:
+        """The table is scaled already, in float16: half the bytes, and its rounding is far below that of int8."""
+        table = self._graph.constant(name, (scale * rows).astype(np.float16))
+        return self._graph.node("Cast", self._graph.node("Gather", table, ids), to=1)  # (B, T) -> (B, T, D)
 
     def prepare(self, x: str, site: str) -> str:
         """Quantise once, for all maps that read `site`."""

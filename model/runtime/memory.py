@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 import math
 import mmap
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnxruntime as ort
 from numpy.typing import DTypeLike, NDArray
 
 Array = NDArray[Any]
@@ -33,11 +33,19 @@ def zeros(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
     return np.frombuffer(pages, kind).reshape(shape)
 
 
-def bind_array(bind: Callable[..., None], name: str, array: Array) -> None:
-    """Bind the memory of `array` itself with a method of an `IOBinding`.
+def bind_input(binding: ort.IOBinding, name: str, array: Array) -> None:
+    """Let an input of a run be the memory of `array` itself, which the binding keeps alive."""
+    _check_dense(name, array)
+    binding.bind_cpu_input(name, array)
 
-    The caller keeps the array alive. A strided view would be read as if it were dense, and is a `ValueError`.
-    """
+
+def bind_output(binding: ort.IOBinding, name: str, array: Array) -> None:
+    """Let an output of a run be the memory of `array` itself, which the binding keeps alive."""
+    _check_dense(name, array)
+    binding.bind_ortvalue_output(name, ort.OrtValue.ortvalue_from_numpy(array))
+
+
+def _check_dense(name: str, array: Array) -> None:
+    """A strided view would be read as if it were dense, and is a `ValueError`."""
     if not array.flags.c_contiguous:
         raise ValueError(f"a bound array must be contiguous, but {name} has strides {array.strides}.")
-    bind(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from model.config import ModelConfig
 from model.ports import MASKED, cache_names, cross_names
-from model.runtime.memory import Array, bind_array, zeros
+from model.runtime.memory import Array, bind_input, bind_output, zeros
 
 POSITION_CHUNK = 16
 """Positions by which a cache grows: longer means fewer copies, but more empty entries to look at in each step."""
@@ -56,6 +56,9 @@ class Pool:
         self.width = width
         self.count = 0
         """n, rows in use."""
+        self.reach = 0
+        """No row's next position is larger: known without looking at each of them."""
+        self._lanes = np.arange(width)
         self._config = config
         self._session = session
         self._cross = cross_names(config)
@@ -75,19 +78,22 @@ class Pool:
         """The next position of each row in use, (n)."""
         return self._arrays["next"][: self.count]
 
-    def add(self, lengths: NDArray[np.int32], cross: list[Array]) -> range:
-        """Rows for newly encoded sentences: lengths (B), cross keys and values (B, H, S, K); returns their indices."""
-        batch, source, need = len(lengths), cross[0].shape[2], self._need()
-        rows = range(self.count, self.count + batch)
-        self._make_room(Size(rows.stop, max(need.positions, 1), max(need.source, source)))
+    def add(self, lengths: NDArray[np.int32]) -> range:
+        """Rows for new sentences of these source lengths (B), in this order; `fill` must follow for each of them."""
+        need = self._need()
+        rows = range(self.count, self.count + len(lengths))
+        self._make_room(Size(rows.stop, max(need.positions, 1), max(need.source, int(lengths.max()))))
         self.count = rows.stop
         where = slice(rows.start, rows.stop)
         self._arrays["next"][where] = 0
         self._arrays["source_lengths"][where] = lengths
         self._arrays["visible"][where] = MASKED
-        for name, values in zip(self._cross, cross, strict=True):
-            self._arrays[name][where, :, :source] = values
         return rows
+
+    def fill(self, rows: list[int], cross: list[Array]) -> None:
+        """The cross-attention keys and values (R, H, S, K) of new rows."""
+        for name, values in zip(self._cross, cross, strict=True):
+            self._arrays[name][rows, :, : values.shape[2]] = values
 
     def step(self, rows: Array, tokens: Array, k: int) -> tuple[Array, Array]:
         """One decoder step for `rows` (R) with `tokens` (R, W); returns log-probabilities and ids (R, W, k).
@@ -95,18 +101,20 @@ class Pool:
         Rows that are not named are computed too, since the arrays have no holes, but do not move on: what they write
         lies at their own next position and is overwritten by their own next step.
         """
-        self._make_room(self._need())
-        arrays, width, used = self._arrays, self.width, slice(self.count)
+        if self.reach >= self._size.positions:
+            self._make_room(self._need())
+        arrays, used = self._arrays, slice(self.count)
+        after, positions, write_index = arrays["next"], arrays["positions"][used], arrays["write_index"][used]
         # A row that is full cannot be named any more; what it writes must only stay inside the array.
-        np.minimum(self.positions, self._config.max_positions - 1, out=arrays["positions"][used])
-        np.multiply(arrays["positions"][used], width, out=arrays["write_index"][used])
-        lanes = np.arange(width)
-        entries = arrays["write_index"][rows, None] + lanes  # (R) -> (R, W)
-        arrays["visible"][rows[:, None], 0, lanes, entries] = 0.0
+        np.minimum(after[used], self._config.max_positions - 1, out=positions)
+        np.multiply(positions, self.width, out=write_index)
+        entries = write_index[rows, None] + self._lanes  # (R) -> (R, W)
+        arrays["visible"][rows[:, None], 0, self._lanes, entries] = 0.0
         arrays["tokens"][rows] = tokens
         bound = self._binding(k)
         self._session.run_with_iobinding(bound.binding)
-        arrays["next"][rows] += 1
+        after[rows] += 1
+        self.reach += 1
         return bound.log_probs[rows], bound.ids[rows]
 
     def reorder(self, rows: Array, parents: Array) -> None:
@@ -134,8 +142,10 @@ class Pool:
 
     def _need(self) -> Size:
         if not self.count:
+            self.reach = 0
             return Size()
-        most = min(int(self.positions.max()) + 1, self._config.max_positions)
+        self.reach = int(self.positions.max())
+        most = min(self.reach + 1, self._config.max_positions)
         return Size(self.count, most, int(self._arrays["source_lengths"][: self.count].max()))
 
     def _make_room(self, need: Size) -> None:
@@ -144,29 +154,38 @@ class Pool:
             self._resize(size)
 
     def _resize(self, size: Size) -> None:
-        """Arrays of `size` with the contents of the present ones as far as both reach. Entries beyond are finite."""
-        old, self._arrays = self._arrays, self._blank(size)
-        for name, array in self._arrays.items():
-            if name in old:
-                both = tuple(slice(min(a, b)) for a, b in zip(array.shape, old[name].shape, strict=True))
-                array[both] = old[name][both]
+        """Arrays of `size` with the contents of the present ones as far as both reach. Entries beyond are finite.
+
+        An array whose shape does not change stays: only the caches grow as a sentence does.
+        """
+        arrays = self._arrays
+        for name, (shape, dtype) in self._forms(size).items():
+            before = arrays.get(name)
+            if before is not None and before.shape == shape:
+                continue
+            array = np.full(shape, MASKED, dtype) if name == "visible" else zeros(shape, dtype)
+            if before is not None:
+                both = tuple(slice(min(a, b)) for a, b in zip(shape, before.shape, strict=True))
+                array[both] = before[both]
+            arrays[name] = array
         self._size = size
         self._bindings.clear()
 
-    def _blank(self, size: Size) -> dict[str, Array]:
+    def _forms(self, size: Size) -> dict[str, tuple[tuple[int, ...], type[np.generic]]]:
+        """Shape and type of every array of a pool of `size`."""
         config, width, rows = self._config, self.width, size.rows
         entries = size.positions * width
         cache = (rows, config.heads, entries, config.head_size)
         cross = (rows, config.heads, size.source, config.head_size)
         return {
-            "next": np.zeros(rows, np.int64),
-            "tokens": np.zeros((rows, width), np.int64),
-            "positions": np.zeros(rows, np.int64),
-            "source_lengths": np.ones(rows, np.int32),
-            "write_index": np.zeros(rows, np.int64),
-            "visible": np.full((rows, 1, width, entries), MASKED, np.float32),
-            **{past: zeros(cache, np.float32) for past, _ in self._caches},
-            **{name: zeros(cross, np.float32) for name in self._cross},
+            "next": ((rows,), np.int64),
+            "tokens": ((rows, width), np.int64),
+            "positions": ((rows,), np.int64),
+            "source_lengths": ((rows,), np.int32),
+            "write_index": ((rows,), np.int64),
+            "visible": ((rows, 1, width, entries), np.float32),
+            **{past: (cache, np.float32) for past, _ in self._caches},
+            **dict.fromkeys(self._cross, (cross, np.float32)),
         }
 
     def _binding(self, k: int) -> Binding:
@@ -185,11 +204,11 @@ class Pool:
         )
         inputs = {name: array[: self.count] for name, array in self._arrays.items() if name != "next"}
         for name, array in (*inputs.items(), ("k", bound.k)):
-            bind_array(bound.binding.bind_input, name, array)
+            bind_input(bound.binding, name, array)
         # The same memory as the input: the step writes its keys and values in place.
         outputs = {present: inputs[past] for past, present in self._caches}
         for name, array in (("log_probs", bound.log_probs), ("ids", bound.ids), *outputs.items()):
-            bind_array(bound.binding.bind_output, name, array)
+            bind_output(bound.binding, name, array)
         return bound
 
 

@@ -15,9 +15,15 @@ from model.config import ModelConfig
 from model.decode.stepper import LogProbs, Tokens
 from model.errors import DecodeError
 from model.ports import TOP_K_BLOCK, cross_names, decoder_ports, encoder_ports
-from model.runtime.memory import bind_array, zeros
+from model.runtime.memory import bind_input, bind_output, zeros
 from model.runtime.pool import Pool
 from model.runtime.sessions import Provider, RuntimeOptions, open_session, provider_of
+
+RUN_TOKENS = 32
+"""A run of the encoder costs this many tokens' time beyond that of its tokens, about."""
+
+KEPT_BYTES = 128 << 20
+"""What pools may keep when they fall empty, for the next sentences: fresh memory costs more than a decoder step."""
 
 LARGE_ENCODING = 4096
 """Padded source tokens from which on an encoder run gives its scratch memory back at once."""
@@ -42,6 +48,24 @@ def open_graphs(config: ModelConfig, encoder: Path, decoder: Path, runtime: Runt
     )
 
 
+def by_length(lengths: Sequence[int]) -> list[list[int]]:
+    """The indices of sources that are encoded together: cut by length wherever that saves `RUN_TOKENS` of padding.
+
+    A source's keys and values do not depend on its neighbours, so this changes nothing but the time.
+    """
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    # To cut after the i shortest saves each of these the difference between the longest of them and the longest of all.
+    saved = [i * (lengths[order[-1]] - lengths[order[i - 1]]) for i in range(1, len(order))]
+    if max(saved, default=0) < RUN_TOKENS:
+        return [order]
+    cut = 1 + saved.index(max(saved))
+    return [
+        [part[i] for i in group]
+        for part in (order[:cut], order[cut:])
+        for group in by_length([lengths[i] for i in part])
+    ]
+
+
 class OnnxStepper:
     """Implements `model.decode.stepper.Stepper`. Not thread-safe: one thread drives it."""
 
@@ -53,6 +77,7 @@ class OnnxStepper:
         self._places: dict[int, tuple[Pool, int]] = {}
         self._slots: dict[tuple[Pool, int], int] = {}
         self._next_slot = itertools.count()
+        self._found: dict[tuple[int, ...], tuple[Pool, NDArray[np.int64]]] = {}
 
     @property
     def max_positions(self) -> int:
@@ -75,17 +100,22 @@ class OnnxStepper:
         return sum(pool.nbytes for pool in self._pools.values())
 
     def start(self, sources: Sequence[Sequence[int]], width: int, apart: bool = False) -> list[int]:
-        """Encode `sources` together and give each a slot of `width` lanes; see `Stepper.start`."""
+        """Encode `sources`, like lengths together, and give each a slot of `width` lanes; see `Stepper.start`."""
         if width < 1:
             raise DecodeError(f"a slot must have at least one lane, but {width} were asked for.")
         if not sources:
             return []
-        lengths, cross = self.encode(sources)
+        lengths = [len(source) for source in sources]
+        groups = by_length(lengths)
+        encoded = [self.encode([sources[i] for i in group])[1] for group in groups]
         if (width, apart) not in self._pools:
             self._pools[width, apart] = Pool(self._config, self._decoder, width)
         pool = self._pools[width, apart]
+        rows = pool.add(np.array(lengths, np.int32))
+        for group, cross in zip(groups, encoded, strict=True):
+            pool.fill([rows[i] for i in group], cross)
         slots = []
-        for row in pool.add(lengths, cross):
+        for row in rows:
             slot = next(self._next_slot)
             self._place(slot, pool, row)
             slots.append(slot)
@@ -97,10 +127,10 @@ class OnnxStepper:
         shape = (len(sources), self._config.heads, tokens.shape[1], self._config.head_size)
         cross = [zeros(shape, np.float32) for _ in cross_names(self._config)]
         binding = self._encoder.io_binding()
-        bind_array(binding.bind_input, "tokens", tokens)
-        bind_array(binding.bind_input, "lengths", lengths)
+        bind_input(binding, "tokens", tokens)
+        bind_input(binding, "lengths", lengths)
         for name, array in zip(cross_names(self._config), cross, strict=True):
-            bind_array(binding.bind_output, name, array)
+            bind_output(binding, name, array)
         options = ort.RunOptions()
         if tokens.size >= LARGE_ENCODING and self.provider == "cpu":
             options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
@@ -115,9 +145,9 @@ class OnnxStepper:
             raise DecodeError(f"tokens must have shape {(len(rows), pool.width)}, one a lane, but have {tokens.shape}.")
         if not 1 <= k <= max(self.vocab_size, TOP_K_BLOCK):
             raise DecodeError(f"k must be in 1..{max(self.vocab_size, TOP_K_BLOCK)}, but is {k}.")
-        if tokens.min() < 0 or tokens.max() >= self.vocab_size:
+        if tokens.view(np.uint64).max() >= self.vocab_size:  # a negative id is a huge one there
             raise DecodeError(f"tokens must be in [0, {self.vocab_size}), but one of them is not.")
-        if pool.positions[rows].max() >= self.max_positions:
+        if pool.reach >= self.max_positions and pool.positions[rows].max() >= self.max_positions:
             raise DecodeError(f"a target must end within {self.max_positions} positions, but one is already there.")
         return pool.step(rows, tokens, k)
 
@@ -132,6 +162,7 @@ class OnnxStepper:
     def finish(self, slots: Sequence[int]) -> None:
         """Give the slots back; see `Stepper.finish`."""
         pools: set[Pool] = set()
+        self._found.clear()  # rows will move
         for slot in slots:
             pool, row = self._place_of(slot)
             moved = pool.remove(row)
@@ -141,7 +172,12 @@ class OnnxStepper:
                 self._place(last, pool, row)
             pools.add(pool)
         for pool in pools:
-            pool.trim()
+            if pool.count:
+                pool.trim()
+        # Of the empty ones, those that served just now come last.
+        for pool in sorted(self._pools.values(), key=pools.__contains__):
+            if not pool.count and self.cache_bytes > KEPT_BYTES:
+                pool.trim()
 
     def _padded(self, sources: Sequence[Sequence[int]]) -> tuple[Tokens, NDArray[np.int32]]:
         lengths = np.array([len(source) for source in sources], dtype=np.int32)
@@ -158,6 +194,13 @@ class OnnxStepper:
         return tokens, lengths
 
     def _rows(self, slots: Sequence[int]) -> tuple[Pool, NDArray[np.int64]]:
+        """The pool of these slots and their rows in it; remembered, for most steps have the slots of the last one."""
+        named = tuple(slots)
+        if named not in self._found:
+            self._found = {named: self._find(named)}
+        return self._found[named]
+
+    def _find(self, slots: tuple[int, ...]) -> tuple[Pool, NDArray[np.int64]]:
         if not slots:
             raise DecodeError("a step needs at least one slot, but got none.")
         places = [self._place_of(slot) for slot in slots]

@@ -1,6 +1,6 @@
 """What one encoding and one decoder step cost, with random weights: a table for a preset and its precisions.
 
-    python tests/benchmarks/bench_stepper.py --preset small --vocabulary 8064
+    python -m tests.benchmarks.bench_stepper --preset small --vocabulary 8064
 
 Sources of 25 tokens, 25 steps, one thread; a step holds the reordering of a beam. Nothing here is asserted.
 """

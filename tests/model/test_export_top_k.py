@@ -15,8 +15,8 @@ from tests.model.networks import tiny_config
 
 VOCABULARY = 6 * 128
 SHEET = PortSheet(
-    inputs=(Port("scores", "float32", ("rows", VOCABULARY)), Port("k", "int64", (1,))),
-    outputs=(Port("values", "float32", ("rows", "k")), Port("ids", "int64", ("rows", "k"))),
+    inputs=(Port("scores", "float32", ("rows", "lanes", VOCABULARY)), Port("k", "int64", (1,))),
+    outputs=(Port("values", "float32", ("rows", "lanes", "k")), Port("ids", "int64", ("rows", "lanes", "k"))),
 )
 
 
@@ -43,18 +43,18 @@ def test_it_is_a_stable_sort(session, seed, rows, k, levels, blocked):
     scores = rng.integers(0, levels, (rows, VOCABULARY)).astype(np.float32)
     if blocked:
         scores[:, rng.integers(0, VOCABULARY, 700)] = -np.inf
-    values, ids = session.run(None, {"scores": scores, "k": np.array([k])})
+    values, ids = session.run(None, {"scores": scores.reshape(rows, 1, -1), "k": np.array([k])})
     expected = np.argsort(-scores, axis=1, kind="stable")[:, :k]  # the lower id first among equals
-    np.testing.assert_array_equal(ids, expected)
-    np.testing.assert_array_equal(values, np.take_along_axis(scores, expected, axis=1))
+    np.testing.assert_array_equal(ids[:, 0], expected)
+    np.testing.assert_array_equal(values[:, 0], np.take_along_axis(scores, expected, axis=1))
 
 
 def test_a_tie_between_blocks_goes_to_the_lower_id_even_if_its_block_has_the_lower_maximum(session):
-    scores = np.zeros((1, VOCABULARY), np.float32)
-    scores[0, [10, 700]] = 3.0  # equal, in blocks 0 and 5
-    scores[0, 701] = 5.0  # block 5 has the better maximum
+    scores = np.zeros((1, 1, VOCABULARY), np.float32)
+    scores[0, 0, [10, 700]] = 3.0  # equal, in blocks 0 and 5
+    scores[0, 0, 701] = 5.0  # block 5 has the better maximum
     _, ids = session.run(None, {"scores": scores, "k": np.array([3])})
-    assert ids.tolist() == [[701, 10, 700]]
+    assert ids.tolist() == [[[701, 10, 700]]]
 
 
 def test_pad_bos_and_the_padding_of_the_vocabulary_can_never_be_predicted():

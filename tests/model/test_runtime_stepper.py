@@ -19,9 +19,10 @@ from model.errors import DecodeError
 from model.export.compare import full_pass_language
 from model.ports import decoder_ports
 from model.runtime import sessions
+from model.runtime import stepper as stepper_module
 from model.runtime.pool import Pool
 from model.runtime.sessions import RuntimeOptions
-from model.runtime.stepper import OnnxStepper
+from model.runtime.stepper import RUN_TOKENS, OnnxStepper, by_length
 from tests.model.networks import TEXTS, VARIANTS, exported, random_sources, train_tokenizer
 
 BOS = 1
@@ -173,6 +174,31 @@ def test_rows_that_sit_out_a_step_are_not_touched_by_it():
     np.testing.assert_array_equal(np.concatenate([first, rest]), expected)
 
 
+@given(lengths=st.lists(st.integers(1, 200), min_size=1, max_size=40))
+def test_sources_are_encoded_with_others_of_their_length(lengths):
+    groups = by_length(lengths)
+    assert sorted(i for group in groups for i in group) == list(range(len(lengths)))
+
+    def padded(rows: list[int]) -> int:
+        return len(rows) * max(lengths[i] for i in rows)
+
+    assert sum(map(padded, groups)) + RUN_TOKENS * (len(groups) - 1) <= padded(list(range(len(lengths))))
+    for group in groups:
+        ordered = sorted(group, key=lengths.__getitem__)
+        for cut in range(1, len(ordered)):
+            parts = padded(ordered[:cut]) + padded(ordered[cut:])
+            assert padded(group) - parts < RUN_TOKENS
+
+
+def test_slots_come_in_the_order_of_the_sources_however_they_were_encoded():
+    stepper = MADE.stepper()
+    sources = random_sources(CONFIG, (40, 3, 90, 3, 41))
+    together = stepper.start(sources, 1)
+    assert len(by_length([len(source) for source in sources])) > 1
+    apart = [stepper.start([source], 1)[0] for source in sources]
+    np.testing.assert_array_equal(follow(stepper, together, [BOS, 5]), follow(stepper, apart, [BOS, 5]))
+
+
 # --- the cache -------------------------------------------------------------------------------------------------------
 
 
@@ -278,7 +304,8 @@ def test_reordering_copies_no_key():
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 
-def test_memory_of_a_large_request_is_given_back():
+def test_memory_of_a_large_request_is_given_back(monkeypatch):
+    monkeypatch.setattr(stepper_module, "KEPT_BYTES", 1 << 20)  # these networks are tiny, and so is large for them
     stepper = MADE.stepper()
 
     def small() -> int:
@@ -296,6 +323,19 @@ def test_memory_of_a_large_request_is_given_back():
     gc.collect()
     assert small() == before
     assert stepper.cache_bytes <= before
+
+
+def test_what_empty_pools_keep_is_bounded_over_all_of_them(monkeypatch):
+    stepper = MADE.stepper()
+    sizes = []
+    for width in (1, 2, 1):
+        stepper.finish(stepper.start(random_sources(CONFIG, (40,) * 8), width))
+        sizes.append({pool.width: pool.nbytes for pool in pools(stepper)})
+    assert sizes[1] == sizes[2]
+    assert all(sizes[2].values())
+    monkeypatch.setattr(stepper_module, "KEPT_BYTES", max(sizes[2].values()))
+    stepper.finish(stepper.start(random_sources(CONFIG, (40,) * 8), 2))
+    assert {pool.width: pool.nbytes for pool in pools(stepper)} == {1: 0, 2: sizes[2][2]}
 
 
 def test_a_pool_shrinks_while_a_small_sentence_still_runs():
