@@ -67,6 +67,17 @@ class HttpMetrics:
         self._in_flight = Gauge(
             "translation_http_requests_in_flight", "HTTP requests being answered.", ("endpoint",), registry=registry
         )
+        self._declare()
+
+    def _declare(self) -> None:
+        """Show what a healthy service answers from the start, at zero.
+
+        A rate needs two samples: of a series that appears with its first requests, Prometheus never sees the increase.
+        """
+        for endpoint in ENDPOINTS:
+            self._seconds.labels("native", endpoint)
+            self._in_flight.labels(endpoint)
+            self._requests.labels("native", endpoint, "POST" if endpoint == "/v1/translate" else "GET", "200")
 
     def http_started(self, endpoint: str) -> None:
         """One more request in flight."""
@@ -135,6 +146,8 @@ class RequestMetrics:
         """Show the series of a loaded model from the start, at zero."""
         for family in (self._requests, self._retries, self._tokenize):
             family.labels(model)
+        for reason in REASONS:
+            self._failures.labels(model, reason)
         for counter in self._volumes.values():
             counter.labels(model, pair.source, pair.target)
 

@@ -86,6 +86,19 @@ def test_the_series_of_a_loaded_model_are_there_before_its_first_request():
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_the_series_of_every_route_and_refusal_are_there_before_they_are_needed():
+    registry = open_registry("ingress")
+    HttpMetrics(registry)
+    RequestMetrics(registry).declare("en-de", Pair("en", "de"))
+    labels = {"api": "native", "endpoint": "/v1/translate"}
+    assert registry.get_sample_value("translation_http_request_duration_seconds_count", labels) == 0.0
+    assert (
+        registry.get_sample_value("translation_http_requests_total", {**labels, "method": "POST", "code": "200"}) == 0
+    )
+    failures = {"model": "en-de", "reason": "overloaded"}
+    assert registry.get_sample_value("translation_request_failures_total", failures) == 0.0
+
+
 def test_promtool_finds_nothing_to_say(busy_registry):
     text = exposition(take(busy_registry))
     check = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False)

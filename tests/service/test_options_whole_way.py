@@ -197,9 +197,9 @@ POISON = "He lost his left glove."
 
 
 async def overdue(engine) -> None:
-    """A job whose time runs out while it runs."""
-    sources = tuple(tuple(range(4, 30 + row)) for row in range(4))
-    job = Job("overdue", sources, DecodeOptions(beam_size=4, repetition_penalty=1.5), time.time() + 0.1)
+    """A job whose time runs out while it runs: far more work than fits into it on any machine."""
+    sources = tuple(tuple(range(4, 20 + row)) for row in range(24))
+    job = Job("overdue", sources, DecodeOptions(beam_size=16, repetition_penalty=1.5), time.time() + 0.04)
     with pytest.raises(DeadlineExceeded):
         await engine.translate(job)
 
