@@ -169,7 +169,6 @@ def _evaluate(options: argparse.Namespace) -> None:
     asked = DecodeOptions(
         beam_size=manifest.decoding.beam_size if options.beam_size is None else options.beam_size,
         length_penalty=manifest.decoding.length_penalty if options.length_penalty is None else options.length_penalty,
-        repetition_guard=True,  # as it is served
     )
     precision = options.precision or next(iter(manifest.precisions))
     translator = Translator(open_stepper(bundle, precision, RuntimeOptions()), bundle.tokenizer(), asked)

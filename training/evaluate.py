@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model.decode.batcher import decode_all
@@ -63,7 +63,8 @@ class Translator:
     """A stepper with its tokenizer and decoding options; translates lines as the service translates segments."""
 
     def __init__(self, stepper: Stepper, tokenizer: Tokenizer, options: DecodeOptions) -> None:
-        self._stepper, self._tokenizer, self._options = stepper, tokenizer, options
+        self._stepper, self._tokenizer = stepper, tokenizer
+        self._options = replace(options, repetition_guard=True)  # as the service has it
 
     def translate(self, lines: Sequence[str]) -> Translations:
         """The lines in their order; one that the engine refuses is empty and counted."""

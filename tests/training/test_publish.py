@@ -15,6 +15,7 @@ from model.tokenizer import Tokenizer
 from training import publish as publishing
 from training.card import CardFacts, model_card
 from training.checkpoint import CheckpointError
+from training.cli import main
 from training.evaluate import Translator, corpus_test_sets, evaluate, folder_test_sets
 from training.fit import RunFolder, fit
 from training.publish import Run, publish
@@ -63,6 +64,13 @@ def test_a_run_becomes_a_bundle_with_its_card(run: Run, tmp_path: Path) -> None:
     assert "average of the last 2 checkpoints" in card
     assert "3 updates of at most 200 tokens" in card
     assert "| 7 14 21 |" in card
+
+
+def test_evaluate_repeats_the_figures_of_the_card(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    publish(run, RECIPE, tmp_path / "numbers", corpus_test_sets(run.corpus, run.languages))
+    assert main(["evaluate", "--bundle", str(tmp_path / "numbers"), "--corpus", str(run.corpus)]) == 0
+    card = (tmp_path / "numbers" / "MODEL_CARD.md").read_text(encoding="utf-8")
+    assert capsys.readouterr().out.strip() in card
 
 
 def test_a_failed_proof_writes_nothing(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
