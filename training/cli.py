@@ -153,8 +153,13 @@ def _publish(options: argparse.Namespace) -> None:
     recipe = section(PublishRecipe, "publish", values.get("publish", {}))
     run = Run.open(options.run)
     tests = [*corpus_test_sets(run.corpus, run.languages), *_folders(options.test, run.languages)]
-    bundle, evaluations = publish(run, recipe, options.out, tests)
-    _say(f"{bundle.path} holds {bundle.manifest.name} {bundle.manifest.version}\n\n{table(evaluations)}")
+    published = publish(run, recipe, options.out, tests)
+    manifest = published.bundle.manifest
+    _say(
+        f"graphs against network\n{published.parity}\n\n{published.bundle.path} holds {manifest.name} {manifest.version}"
+    )
+    if published.evaluations:
+        _say(f"\n{table(published.evaluations)}")
 
 
 def _evaluate(options: argparse.Namespace) -> None:

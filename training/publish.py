@@ -69,9 +69,17 @@ class Run:
         return average([load(path) for path in paths]), len(paths)
 
 
-def publish(
-    run: Run, recipe: PublishRecipe, out: Path, test_sets: Sequence[TestSet]
-) -> tuple[Bundle, list[Evaluation]]:
+@dataclass(frozen=True)
+class Published:
+    """A bundle, and what was measured before it was written."""
+
+    bundle: Bundle
+    parity: str
+    """How far the graphs are from the network, a line for each precision."""
+    evaluations: list[Evaluation]
+
+
+def publish(run: Run, recipe: PublishRecipe, out: Path, test_sets: Sequence[TestSet]) -> Published:
     """Write the bundle of `run` to `out`.
 
     Raises `ParityError` when the graphs do not compute what the network computes; then nothing is written.
@@ -97,7 +105,7 @@ def publish(
             parity=parity.summary(),
         )
         bundle = write_bundle(out, _contents(run, recipe, record, parity, model_card(facts)))
-    return bundle, evaluations
+    return Published(bundle, parity.summary(), evaluations)
 
 
 def _contents(run: Run, recipe: PublishRecipe, record: ExportRecord, parity: ParityReport, card: str) -> BundleContents:
@@ -133,7 +141,8 @@ def _dev_pairs(run: Run, tokenizer: Tokenizer) -> list[Pair]:
     ] or [read_pairs(run.corpus / f"train.{source}", run.corpus / f"train.{target}")[:500]]
     longest = max(map(len, sets))
     mixed = [pairs[i] for i in range(longest) for pairs in sets if i < len(pairs)]
-    return [(tokenizer.encode(x), tokenizer.encode(y)) for x, y in mixed]
+    encoded = [(tokenizer.encode(x), tokenizer.encode(y)) for x, y in mixed]
+    return [(x, y) for x, y in encoded if max(len(x), len(y)) <= run.config.max_positions]
 
 
 def _end(run: Run, averaged: int) -> dict[str, Any]:

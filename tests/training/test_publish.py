@@ -55,7 +55,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_a_run_becomes_a_bundle_with_its_card(run: Run, tmp_path: Path) -> None:
     tests = corpus_test_sets(run.corpus, run.languages)
-    bundle, (found,) = publish(run, RECIPE, tmp_path / "numbers", tests)
+    published = publish(run, RECIPE, tmp_path / "numbers", tests)
+    bundle, (found,) = published.bundle, published.evaluations
+    assert published.parity.startswith("f32: largest difference")
     assert Bundle.open(tmp_path / "numbers").manifest == bundle.manifest
     assert (bundle.manifest.source_languages, bundle.manifest.target_languages) == (("en",), ("de",))
     assert (bundle.manifest.decoding.beam_size, list(bundle.manifest.precisions)) == (2, ["f32"])
