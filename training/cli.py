@@ -155,9 +155,8 @@ def _publish(options: argparse.Namespace) -> None:
     tests = [*corpus_test_sets(run.corpus, run.languages), *_folders(options.test, run.languages)]
     published = publish(run, recipe, options.out, tests)
     manifest = published.bundle.manifest
-    _say(
-        f"graphs against network\n{published.parity}\n\n{published.bundle.path} holds {manifest.name} {manifest.version}"
-    )
+    _say(f"graphs against network\n{published.parity}\n")
+    _say(f"{published.bundle.path} holds {manifest.name} {manifest.version}")
     if published.evaluations:
         _say(f"\n{table(published.evaluations)}")
 
