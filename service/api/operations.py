@@ -25,11 +25,14 @@ def operations_router(backend: TranslationBackend, settings: Settings) -> APIRou
     """The routes /healthz, /readyz, /metrics and /docs."""
     router = APIRouter(tags=["operations"])
 
+    # Some load balancers and uptime checks ask with HEAD.
+    @router.head("/healthz", include_in_schema=False)
     @router.get("/healthz", summary="Is the process up?", response_model=HealthResponse)
     async def healthz() -> Json:
         """Say that the process is up; nothing more."""
         return Json({"status": "ok"})
 
+    @router.head("/readyz", include_in_schema=False)
     @router.get(
         "/readyz",
         summary="Does translation work?",

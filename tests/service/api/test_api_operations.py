@@ -47,6 +47,12 @@ def test_readiness_is_red_when_the_trial_hangs(backend, recorder):
     assert "too long" in answer.json()["error"]["details"]["models"]["en-de"]
 
 
+def test_a_probe_may_ask_with_head(call, backend):
+    assert call("HEAD", "/healthz").status_code == call("HEAD", "/readyz").status_code == 200
+    backend.report = ReadyReport({"en-de": "broken"})
+    assert call("HEAD", "/readyz").status_code == 503
+
+
 def test_languages_list_the_targets_of_each_source(call):
     assert call("GET", "/v1/languages").json() == {
         "languages": [{"source": "en", "targets": ["de"]}, {"source": "fr", "targets": ["de", "en"]}]
