@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 from typing import Any
@@ -61,9 +60,3 @@ class Checkpoints:
         save_atomically(state, self.last)
         for old in self.weights()[: -self.keep]:
             old.unlink()
-
-
-def fingerprint(path: Path) -> str:
-    """SHA-256 of a file, to notice that a run is resumed with another tokenizer or corpus."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -14,11 +14,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from model.bundle import sha256
 from model.config import ModelConfig
 from model.nn.transformer import Transformer
 from model.tokenizer import Tokenizer
 from training.batches import Batch, Pairs, collate, encode_pairs, micro_batches, plan_epoch, read_pairs
-from training.checkpoint import CheckpointError, Checkpoints, fingerprint, load
+from training.checkpoint import CheckpointError, Checkpoints, load
 from training.corpus.errors import CorpusError
 from training.journal import Journal
 from training.objective import projected_cross_entropy
@@ -193,7 +194,7 @@ def fit(config_values: dict[str, Any], recipe: FitRecipe, folder: RunFolder) -> 
     dev_sets = read_dev_sets(folder.corpus, tokenizer, folder.languages, recipe.max_length)
     trainer = Trainer(config, recipe, pairs)
     checkpoints = Checkpoints(folder.out / "checkpoints", recipe.average)
-    identity = {"tokenizer": fingerprint(folder.tokenizer), "pairs": len(pairs)}
+    identity = _identity(folder, recipe, pairs)
     seconds = _resume(trainer, checkpoints, identity)
     folder.out.mkdir(parents=True, exist_ok=True)
     _describe(folder, config, recipe, identity)
@@ -205,6 +206,16 @@ def fit(config_values: dict[str, Any], recipe: FitRecipe, folder: RunFolder) -> 
     return trainer.at
 
 
+def _identity(folder: RunFolder, recipe: FitRecipe, pairs: Pairs) -> dict[str, Any]:
+    """What a place in the data depends on: the text, its ids, and all that orders the batches."""
+    return {
+        "tokenizer": sha256(folder.tokenizer),
+        "text": [sha256(folder.corpus / f"train.{language}") for language in folder.languages],
+        "pairs": len(pairs),
+        "order": [recipe.seed, recipe.batch_tokens, recipe.max_length],
+    }
+
+
 def _resume(trainer: Trainer, checkpoints: Checkpoints, identity: dict[str, Any]) -> float:
     """Go on from the last checkpoint, if there is one; the seconds trained before."""
     if not checkpoints.last.is_file():
@@ -212,8 +223,8 @@ def _resume(trainer: Trainer, checkpoints: Checkpoints, identity: dict[str, Any]
     state = load(checkpoints.last)
     if state["identity"] != identity:
         raise CheckpointError(
-            f"a run must be resumed with its own tokenizer and corpus ({state['identity']}), but found {identity}; "
-            "use another run folder."
+            f"a run must be resumed with its own tokenizer and corpus, seed, batch_tokens and max_length "
+            f"({state['identity']}), but found {identity}; use another run folder."
         )
     trainer.load_state_dict(state["trainer"])
     seconds: float = state["seconds"]

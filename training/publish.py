@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from model.bundle import Bundle, BundleContents, DecodingDefaults, write_bundle
+from model.bundle import Bundle, BundleContents, DecodingDefaults, sha256, write_bundle
 from model.config import ModelConfig
 from model.decode.options import DecodeOptions
 from model.export.exporter import ExportRecord, export_graphs
@@ -23,7 +23,7 @@ from model.runtime.stepper import open_graphs
 from model.tokenizer import Tokenizer
 from training.batches import read_pairs
 from training.card import CardFacts, machine, model_card
-from training.checkpoint import CheckpointError, Checkpoints, fingerprint, load
+from training.checkpoint import CheckpointError, Checkpoints, load
 from training.evaluate import Evaluation, TestSet, Translator, evaluate
 from training.optimizer import average
 from training.recipe import PublishRecipe
@@ -50,7 +50,7 @@ class Run:
             raise CheckpointError(f"a run must be described in {path}, but there is no file; is this a run folder?")
         description = json.loads(path.read_text(encoding="utf-8"))
         tokenizer = Path(description["tokenizer_path"])
-        if not tokenizer.is_file() or fingerprint(tokenizer) != description["tokenizer"]:
+        if not tokenizer.is_file() or sha256(tokenizer) != description["tokenizer"]:
             raise CheckpointError(f"the tokenizer of the run must be at {tokenizer}, but it is missing or another one.")
         config = ModelConfig.from_dict(description["model"])
         return cls(folder, description, config, tokenizer, Path(description["corpus"]))

@@ -167,6 +167,11 @@ def test_fit_goes_on_from_its_checkpoint_and_refuses_another_tokenizer(tmp_path:
     assert json.loads((out / "run.json").read_text())["model"]["d_model"] == 16
     with pytest.raises(CheckpointError, match="own tokenizer and corpus"):
         fit(shape, short, RunFolder(corpus, _tokenizer(corpus, 38), out, ("en", "de")))
+    with pytest.raises(CheckpointError, match="seed, batch_tokens and max_length"):
+        fit(shape, recipe(updates=8, batch_tokens=300), folder)
+    (corpus / "train.de").write_text((corpus / "train.de").read_text().replace("1", "2", 1))
+    with pytest.raises(CheckpointError, match="own tokenizer and corpus"):
+        fit(shape, recipe(updates=8), folder)
 
 
 def _tokenizer(corpus: Path, size: int) -> Path:

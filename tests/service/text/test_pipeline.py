@@ -7,21 +7,7 @@ from hypothesis import strategies as st
 from service.errors import TextTooLong
 from service.jobs import SegmentResult
 from service.text.pipeline import Pipeline, Prepared
-
-EOS = 2
-
-
-class Letters:
-    """One id for each character."""
-
-    def encode(self, text: str) -> list[int]:
-        return [ord(c) + 10 for c in text] + [EOS]
-
-    def decode(self, ids) -> str:
-        return "".join(chr(i - 10) for i in ids)
-
-    def pieces(self, ids) -> list[str]:
-        return [self.decode([i]) for i in ids]
+from tests.service.text.letters import Letters
 
 
 def echo(prepared: Prepared) -> list[SegmentResult]:

@@ -7,21 +7,7 @@ import pytest
 from model.decode.options import Hypothesis
 from service.jobs import SegmentResult
 from service.text.pipeline import Pipeline
-
-EOS = 2
-
-
-class Letters:
-    """One id for each character."""
-
-    def encode(self, text: str) -> list[int]:
-        return [ord(c) + 10 for c in text] + [EOS]
-
-    def decode(self, ids) -> str:
-        return "".join(chr(i - 10) for i in ids)
-
-    def pieces(self, ids) -> list[str]:
-        return [self.decode([i]) for i in ids]
+from tests.service.text.letters import Letters
 
 
 def result(*texts: str, truncated: bool = False) -> SegmentResult:
