@@ -97,6 +97,9 @@ def _fit_parser(steps: argparse._SubParsersAction) -> None:  # type: ignore[type
     _recipe_arguments(parser)
     parser.add_argument("--corpus", type=Path, required=True, help="folder of the corpus and its tokenizer")
     parser.add_argument("--run", type=Path, required=True, help="folder of checkpoints and logs")
+    parser.add_argument(
+        "--from", dest="start", type=Path, metavar="BUNDLE", help="begin with the weights of this bundle or run"
+    )
 
 
 def _publish_parser(steps: argparse._SubParsersAction) -> None:  # type: ignore[type-arg]
@@ -143,7 +146,7 @@ def _tokenizer(options: argparse.Namespace) -> None:
 def _fit(options: argparse.Namespace) -> None:
     values = read_recipe(options.recipe, options.set)
     recipe = section(FitRecipe, "fit", values.get("fit", {}))
-    folder = RunFolder(options.corpus, options.corpus / _TOKENIZER, options.run, languages(values))
+    folder = RunFolder(options.corpus, options.corpus / _TOKENIZER, options.run, languages(values), options.start)
     at = fit(values.get("model", {}), recipe, folder)
     _say(f"{at.update:,} updates, {at.target_tokens:,} target tokens, epoch {at.epoch}; {at.skipped} skipped")
 

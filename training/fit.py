@@ -26,6 +26,7 @@ from training.objective import projected_cross_entropy
 from training.optimizer import MasterOptimizer
 from training.recipe import FitRecipe, RecipeError, model_config
 from training.schedule import Schedule
+from training.start import starting_weights
 from training.validate import DevSet, read_dev_sets, validate
 
 _DTYPES = {"bf16": torch.bfloat16, "f32": torch.float32}
@@ -176,6 +177,8 @@ class RunFolder:
     tokenizer: Path
     out: Path
     languages: tuple[str, str]
+    start: Path | None = None
+    """A bundle or a run whose weights are begun with; random ones if not given."""
 
 
 def fit(config_values: dict[str, Any], recipe: FitRecipe, folder: RunFolder) -> Position:
@@ -193,6 +196,8 @@ def fit(config_values: dict[str, Any], recipe: FitRecipe, folder: RunFolder) -> 
         )
     dev_sets = read_dev_sets(folder.corpus, tokenizer, folder.languages, recipe.max_length)
     trainer = Trainer(config, recipe, pairs)
+    if folder.start:
+        trainer.optimizer.begin_with(starting_weights(folder.start, config, tokenizer))
     checkpoints = Checkpoints(folder.out / "checkpoints", recipe.average)
     identity = _identity(folder, recipe, pairs)
     seconds = _resume(trainer, checkpoints, identity)
@@ -239,6 +244,7 @@ def _describe(folder: RunFolder, config: ModelConfig, recipe: FitRecipe, identit
         "languages": folder.languages,
         "corpus": str(folder.corpus.resolve()),
         "tokenizer_path": str(folder.tokenizer.resolve()),
+        "start": str(folder.start.resolve()) if folder.start else None,
         **identity,
     }
     (folder.out / "run.json").write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
