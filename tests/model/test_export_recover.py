@@ -21,15 +21,11 @@ SIZES = {"d_model": 32, "heads": 2, "d_ff": 64, "encoder_layers": 2, "decoder_la
 class Exported:
     """What `recover_state_dict` needs of a bundle."""
 
-    def __init__(
-        self, config: ModelConfig, folder: Path, precision: Precision, weights: dict[str, torch.Tensor]
-    ) -> None:
+    def __init__(self, config: ModelConfig, weights: dict[str, torch.Tensor], folder: Path, kind: Precision) -> None:
         self.config = config
         self.manifest = self
-        pairs = [([4, 5, 6, 2], [7, 8, 2])]
-        self.record = export_graphs(config, weights, folder, [precision], pairs)
-        self.precisions = self.record.precisions
-        self.graph_path = self.record.graph_path
+        record = export_graphs(config, weights, folder, [kind], [([4, 5, 6, 2], [7, 8, 2])])
+        self.precisions, self.graph_path = record.precisions, record.graph_path
 
 
 @pytest.mark.parametrize("tied", [True, False])
