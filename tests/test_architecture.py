@@ -17,7 +17,7 @@ PACKAGES = ("model", "service", "training")
 MOST_FILE_LINES = 400
 MOST_FUNCTION_LINES = 60
 
-GROUND = "model.bundle model.config model.errors model.ports model.tokenizer"
+GROUND = "model.bundle model.config model.errors model.ports model.protection model.protection_patterns model.tokenizer"
 """The ground floor of `model`: what both sides of a bundle know."""
 
 MAY_IMPORT = {

@@ -26,11 +26,20 @@ from training.evaluate import (
     folder_test_sets,
     table,
 )
-from training.fit import DivergenceError, RunFolder, fit
+from training.fit import DivergenceError, RunFolder, TextRecipe, fit
 from training.publish import Run, publish
-from training.recipe import FitRecipe, PublishRecipe, RecipeError, languages, read_recipe, section
+from training.recipe import (
+    FitRecipe,
+    NoiseRecipe,
+    ProtectRecipe,
+    PublishRecipe,
+    RecipeError,
+    languages,
+    read_recipe,
+    section,
+)
 from training.scores import ScoreError
-from training.subwords import SubwordOptions, train_subwords
+from training.subwords import SubwordOptions, extend_subwords, train_subwords
 
 _EXPECTED = (ModelError, RecipeError, CorpusError, CheckpointError, DivergenceError, ScoreError)
 _TOKENIZER = "tokenizer.model"
@@ -90,6 +99,12 @@ def _tokenizer_parser(steps: argparse._SubParsersAction) -> None:  # type: ignor
     parser = _step(steps, "tokenizer", "Train one subword vocabulary for both languages.", _tokenizer)
     _recipe_arguments(parser)
     parser.add_argument("--corpus", type=Path, required=True, help=f"folder of the corpus; {_TOKENIZER} goes there")
+    parser.add_argument(
+        "--extend",
+        type=Path,
+        metavar="FILE",
+        help="take this vocabulary and give it sentinels, instead of training one",
+    )
 
 
 def _fit_parser(steps: argparse._SubParsersAction) -> None:  # type: ignore[type-arg]
@@ -138,7 +153,11 @@ def _corpus(options: argparse.Namespace) -> None:
 def _tokenizer(options: argparse.Namespace) -> None:
     values = read_recipe(options.recipe, options.set)
     asked = section(SubwordOptions, "tokenizer", values.get("tokenizer", {}))
-    reports = train_subwords(options.corpus, options.corpus / _TOKENIZER, asked)
+    out = options.corpus / _TOKENIZER
+    if options.extend:
+        reports = extend_subwords(options.extend, options.corpus, out)
+    else:
+        reports = train_subwords(options.corpus, out, asked)
     for name, report in reports.items():
         _say(f"{name}: {report}")
 
@@ -147,7 +166,11 @@ def _fit(options: argparse.Namespace) -> None:
     values = read_recipe(options.recipe, options.set)
     recipe = section(FitRecipe, "fit", values.get("fit", {}))
     folder = RunFolder(options.corpus, options.corpus / _TOKENIZER, options.run, languages(values), options.start)
-    at = fit(values.get("model", {}), recipe, folder)
+    text = TextRecipe(
+        section(ProtectRecipe, "protect", values.get("protect", {})),
+        section(NoiseRecipe, "noise", values.get("noise", {})),
+    )
+    at = fit(values.get("model", {}), recipe, folder, text)
     _say(f"{at.update:,} updates, {at.target_tokens:,} target tokens, epoch {at.epoch}; {at.skipped} skipped")
 
 

@@ -6,7 +6,7 @@ import json
 import math
 import time
 from collections import deque
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,8 @@ from training.corpus.errors import CorpusError
 from training.journal import Journal
 from training.objective import projected_cross_entropy
 from training.optimizer import MasterOptimizer
-from training.recipe import FitRecipe, RecipeError, model_config
+from training.protect import preparation
+from training.recipe import FitRecipe, NoiseRecipe, ProtectRecipe, RecipeError, model_config
 from training.schedule import Schedule
 from training.start import starting_weights
 from training.validate import DevSet, read_dev_sets, validate
@@ -181,15 +182,32 @@ class RunFolder:
     """A bundle or a run whose weights are begun with; random ones if not given."""
 
 
-def fit(config_values: dict[str, Any], recipe: FitRecipe, folder: RunFolder) -> Position:
+@dataclass(frozen=True)
+class TextRecipe:
+    """What is done to the text of pairs before they are ids."""
+
+    protect: ProtectRecipe = field(default_factory=ProtectRecipe)
+    noise: NoiseRecipe = field(default_factory=NoiseRecipe)
+
+    def identity(self, tokenizer: Tokenizer) -> dict[str, Any]:
+        """What of it shows in the ids that `tokenizer` makes; nothing where nothing is done."""
+        protect = {"protect": asdict(self.protect)} if tokenizer.sentinel_ids and self.protect.enabled else {}
+        return {**protect, **({"noise": asdict(self.noise)} if self.noise else {})}
+
+
+def fit(
+    config_values: dict[str, Any], recipe: FitRecipe, folder: RunFolder, text_recipe: TextRecipe | None = None
+) -> Position:
     """Train until `recipe.updates`, going on from the last checkpoint in `folder.out` if there is one."""
+    text_recipe = text_recipe or TextRecipe()
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     tokenizer = Tokenizer(folder.tokenizer)
     config = model_config(config_values, tokenizer.vocab_size)
     source, target = folder.languages
     text = read_pairs(folder.corpus / f"train.{source}", folder.corpus / f"train.{target}")
-    pairs = encode_pairs(text, tokenizer, recipe.max_length)
+    prepare = preparation(tokenizer, text_recipe.protect, text_recipe.noise, recipe.seed)
+    pairs = encode_pairs(text, tokenizer, recipe.max_length, prepare)
     if not pairs:
         raise CorpusError(
             f"{folder.corpus} must hold at least one pair of at most {recipe.max_length} tokens a side, but holds none."
@@ -199,7 +217,7 @@ def fit(config_values: dict[str, Any], recipe: FitRecipe, folder: RunFolder) -> 
     if folder.start:
         trainer.optimizer.begin_with(starting_weights(folder.start, config, tokenizer))
     checkpoints = Checkpoints(folder.out / "checkpoints", recipe.average)
-    identity = _identity(folder, recipe, pairs)
+    identity = {**_identity(folder, recipe, pairs), **text_recipe.identity(tokenizer)}
     seconds = _resume(trainer, checkpoints, identity)
     folder.out.mkdir(parents=True, exist_ok=True)
     _describe(folder, config, recipe, identity)
@@ -228,8 +246,8 @@ def _resume(trainer: Trainer, checkpoints: Checkpoints, identity: dict[str, Any]
     state = load(checkpoints.last)
     if state["identity"] != identity:
         raise CheckpointError(
-            f"a run must be resumed with its own tokenizer and corpus, seed, batch_tokens and max_length "
-            f"({state['identity']}), but found {identity}; use another run folder."
+            f"a run must be resumed with its own tokenizer and corpus, [protect] and [noise], seed, batch_tokens and "
+            f"max_length ({state['identity']}), but found {identity}; use another run folder."
         )
     trainer.load_state_dict(state["trainer"])
     seconds: float = state["seconds"]
