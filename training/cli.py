@@ -26,7 +26,7 @@ from training.evaluate import (
     folder_test_sets,
     table,
 )
-from training.fit import DivergenceError, RunFolder, TextRecipe, fit
+from training.fit import RunFolder, TextRecipe, fit
 from training.publish import Run, publish
 from training.recipe import (
     FitRecipe,
@@ -40,6 +40,7 @@ from training.recipe import (
 )
 from training.scores import ScoreError
 from training.subwords import SubwordOptions, extend_subwords, train_subwords
+from training.trainer import DivergenceError
 
 _EXPECTED = (ModelError, RecipeError, CorpusError, CheckpointError, DivergenceError, ScoreError)
 _TOKENIZER = "tokenizer.model"

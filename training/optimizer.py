@@ -53,6 +53,13 @@ class MasterOptimizer:
             master.grad = gradient.clone() if master.grad is None else master.grad.add_(gradient)
             parameter.grad = None
 
+    def gradients(self) -> list[Tensor]:
+        """The masters' gradients, in one order for all processes; zeros where there is none yet."""
+        for master in self.masters.values():
+            if master.grad is None:
+                master.grad = torch.zeros_like(master)
+        return [master.grad for master in self.masters.values() if master.grad is not None]
+
     def update(self, learning_rate: float) -> float:
         """One update; returns the gradient's norm before clipping. A non-finite gradient changes nothing."""
         gradients = [master.grad for master in self.masters.values() if master.grad is not None]

@@ -14,9 +14,10 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from model.config import ModelConfig, preset
 from training.batches import Pairs
 from training.checkpoint import CheckpointError, Checkpoints, load
-from training.fit import DivergenceError, RunFolder, Trainer, fit
+from training.fit import RunFolder, fit
 from training.optimizer import average
 from training.recipe import FitRecipe, RecipeError
+from training.trainer import DivergenceError, Trainer
 from training.validate import evaluating, mean_nll
 
 CONFIG = preset("small", 40, d_model=16, heads=2, d_ff=32, encoder_layers=1, decoder_layers=1, dropout=0.1)
