@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections import deque
 from dataclasses import asdict, dataclass, field
@@ -17,13 +18,17 @@ from model.tokenizer import Tokenizer
 from training.batches import Pairs, encode_pairs, read_pairs
 from training.checkpoint import CheckpointError, Checkpoints, load
 from training.corpus.errors import CorpusError
+from training.curves import draw_curves
 from training.journal import Journal
 from training.processes import Processes, joined
 from training.protect import preparation
 from training.recipe import FitRecipe, NoiseRecipe, ProtectRecipe, model_config
 from training.start import starting_weights
-from training.trainer import Position, Trainer
+from training.trainer import Position, Trainer, UpdateReport
 from training.validate import DevSet, read_dev_sets, validate
+
+NOTE_EVERY = 20
+"""Updates between two lines of the log about training itself."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +85,7 @@ def _fit(
     seconds = _resume(trainer, checkpoints, identity)
     processes.wait()  # all have read before the first one writes
     if not processes.first:
-        while trainer.at.update < recipe.updates:
-            trainer.update()
+        _run(trainer, None)
         return trainer.at
     folder.out.mkdir(parents=True, exist_ok=True)
     _describe(folder, config, recipe, identity)
@@ -158,21 +162,27 @@ class Surroundings:
     """Trained before this start."""
 
 
-def _run(trainer: Trainer, around: Surroundings) -> None:
+def _run(trainer: Trainer, around: Surroundings | None) -> None:
+    """Train to the end; only the first process has surroundings to report to."""
     recipe, at = trainer.recipe, trainer.at
     speed, started = _Speed(), time.monotonic()
-    while at.update < recipe.updates:
+    while not trainer.done:
         report = trainer.update()
-        around.journal.advance(report.nll, speed(report.tokens))
-        last = at.update == recipe.updates
-        if at.update % 20 == 0 or last:
-            values = {**asdict(report), "target_tokens": at.target_tokens, "tokens_per_second": round(speed.value)}
-            around.journal.note(at.update, "train", {**values, "epoch": at.epoch, "skipped": at.skipped})
-        if at.update % recipe.checkpoint_every == 0 or last:
-            _save(trainer, around, time.monotonic() - started)
-        if at.update % recipe.validate_every == 0 or last:
-            _validate(trainer, around)
+        if around:
+            _note(trainer, around, report, speed(report.tokens))
+        if at.update % recipe.validate_every == 0 or at.update == recipe.updates:
+            trainer.judge(_validate(trainer, around) if around else 0.0)
             speed.restart()
+        if around and (at.update % recipe.checkpoint_every == 0 or trainer.done):
+            _save(trainer, around, time.monotonic() - started)
+
+
+def _note(trainer: Trainer, around: Surroundings, report: UpdateReport, speed: float) -> None:
+    at = trainer.at
+    around.journal.advance(report.nll, speed)
+    if at.update % NOTE_EVERY == 0 or at.update == trainer.recipe.updates:
+        values = {**asdict(report), "target_tokens": at.target_tokens, "tokens_per_second": round(speed)}
+        around.journal.note(at.update, "train", {**values, "epoch": at.epoch, "skipped": at.skipped})
 
 
 def _save(trainer: Trainer, around: Surroundings, seconds: float) -> None:
@@ -185,11 +195,15 @@ def _save(trainer: Trainer, around: Surroundings, seconds: float) -> None:
     around.checkpoints.save(trainer.at.update, state, trainer.optimizer.state_dict()["masters"])
 
 
-def _validate(trainer: Trainer, around: Surroundings) -> None:
+def _validate(trainer: Trainer, around: Surroundings) -> float:
+    """Measure the dev sets, note it and draw it; the mean of their losses (infinite if there is none)."""
     found = validate(trainer.network, around.tokenizer, around.dev_sets, trainer.recipe.validate_sentences)
     for name, measured in found.items():
         scores = measured.scores.to_dict() if measured.scores else {}
         around.journal.note(trainer.at.update, f"dev.{name}", {"nll": round(measured.nll, 4), **scores})
+    draw_curves(around.journal.folder)
+    losses = [measured.nll for measured in found.values()]
+    return sum(losses) / len(losses) if losses else math.inf
 
 
 class _Speed:

@@ -59,6 +59,8 @@ class FitRecipe:
     """Updates between validations; checkpoints are written at the same moments."""
     validate_sentences: int = 100
     """Sentences of each dev set that are also translated for BLEU and chrF."""
+    patience: int = 0
+    """Validations in a row without a smaller mean loss of the dev sets after which training ends early. 0: never."""
     checkpoint_every: int = 500
     average: int = 5
     """How many of the newest checkpoints are kept, and averaged by `publish` (section 6.1: 5 for base, 20 for big)."""

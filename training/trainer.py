@@ -47,6 +47,10 @@ class Position:
     """Updates in a row that were skipped."""
     skipped: int = 0
     """Updates skipped in all."""
+    best_nll: float = math.inf
+    """Least mean loss of the dev sets at any validation."""
+    stale: int = 0
+    """Validations since then."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,18 @@ class Trainer:
     def epoch_share(self) -> float:
         """How much of the running epoch is done, 0 to 1."""
         return self.at.batch / len(self._plan[1]) if self._plan and self.at.batch else 0.0
+
+    @property
+    def done(self) -> bool:
+        """Whether all updates are done, or the dev sets have not become better for `patience` validations."""
+        return self.at.update >= self.recipe.updates or 0 < self.recipe.patience <= self.at.stale
+
+    def judge(self, nll: float) -> None:
+        """Note a validation: the mean loss of the dev sets. Only that of the first process counts, for all of them."""
+        found = torch.tensor([nll if self.processes.first else 0.0], dtype=torch.float64, device=self.device)
+        self.processes.add([found])
+        better = float(found) < self.at.best_nll
+        self.at.best_nll, self.at.stale = (float(found), 0) if better else (self.at.best_nll, self.at.stale + 1)
 
     def update(self) -> UpdateReport:
         """One optimiser update. Its micro-batches are dealt out to the processes, and every one gets the whole sum."""

@@ -128,6 +128,16 @@ def test_broken_weights_never_replace_a_good_checkpoint(tmp_path: Path) -> None:
     assert load(checkpoints.last) == {"fine": True}
 
 
+def test_training_ends_when_the_dev_sets_get_no_better() -> None:
+    trainer = Trainer(CONFIG, recipe(patience=2), pairs())
+    for nll, done in ((3.0, False), (3.5, False), (2.9, False), (2.9, False), (3.0, True)):
+        trainer.judge(nll)
+        assert trainer.done is done, nll
+    again = Trainer(CONFIG, recipe(patience=2), pairs())
+    again.load_state_dict(trainer.state_dict())
+    assert again.done
+
+
 def test_only_the_newest_weights_are_kept(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, keep=2)
     for update in (100, 20, 3000):
