@@ -24,8 +24,8 @@ def protect_pair(
     The i-th occurrence of a span on one side is the same sentinel as the i-th on the other. A span that stands on one
     side only stays text, and so do numbers with `plain_numbers`, and everything in a pair of more spans than sentinels.
     """
-    x, y = protector.spans(source), protector.spans(target)
-    there, here = _counted(source, x, plain_numbers), _counted(target, y, plain_numbers)
+    x, y = ([s for s in protector.spans(side) if not (plain_numbers and s.number)] for side in (source, target))
+    there, here = _counted(source, x), _counted(target, y)
     common = {words: count for words, count in there.items() if here[words] == count}
     if not 0 < sum(common.values()) <= len(SENTINELS):
         return source, target
@@ -34,8 +34,8 @@ def protect_pair(
     return _replaced(source, x, numbers), _replaced(target, y, numbers)
 
 
-def _counted(text: str, spans: list[Span], plain_numbers: bool) -> Counter[str]:
-    return Counter(text[span.start : span.end] for span in spans if not (plain_numbers and span.number))
+def _counted(text: str, spans: list[Span]) -> Counter[str]:
+    return Counter(text[span.start : span.end] for span in spans)
 
 
 def _replaced(text: str, spans: list[Span], numbers: dict[str, list[str]]) -> str:

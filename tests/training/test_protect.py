@@ -99,6 +99,12 @@ def test_numbers_stay_text_where_they_are_to() -> None:
     assert len(sentinels(source)) == 1
 
 
+@given(st.text("5 %.s-", max_size=12), st.text("5 %.s-", max_size=12))
+def test_a_number_that_is_part_of_a_longer_span_elsewhere_hinders_nothing(x: str, y: str) -> None:
+    source, target = protect_pair(x, y, PROTECTOR, random(), plain_numbers=True)
+    assert Counter(sentinels(source)) == Counter(sentinels(target))
+
+
 def test_more_spans_than_sentinels_stay_text() -> None:
     pair = (" x ".join(["%s"] * 33), " y ".join(["%s"] * 33))
     assert protect_pair(*pair, PROTECTOR, random()) == pair
