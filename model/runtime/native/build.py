@@ -1,0 +1,107 @@
+"""Builds the library of native operators, and finds it again.
+
+    python -m model.runtime.native.build
+
+The sources beside this file need a C++17 compiler and nothing else. Kernels are compiled for AVX-512 with VNNI and the
+entry for any x86-64, so that the library can be loaded anywhere and says itself whether this CPU can run it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from model.errors import ProviderError
+
+log = logging.getLogger(__name__)
+
+SOURCES = Path(__file__).resolve().parent
+LIBRARY = SOURCES / "operators.so"
+"""Where the library stands once it is built; not under version control."""
+
+ENTRY = "library.cpp"
+"""The one source that must run on every CPU."""
+
+# No contraction: whether a product and a sum are rounded once or twice is said in the source, not chosen.
+_FLAGS = ("-O3", "-std=c++17", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off")
+_KERNELS = tuple(f"-mavx512{part}" for part in ("f", "bw", "dq", "vl", "vnni")) + ("-mfma",)
+
+
+def build(destination: Path = LIBRARY) -> Path:
+    """Compile the operators into the file `destination` and return it.
+
+    Raises `ProviderError` when there is no C++ compiler or it does not accept the sources.
+    """
+    compiler = _compiler()
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=destination.parent, prefix=".build-") as folder:
+        objects = []
+        for source in sorted(SOURCES.glob("*.cpp")):
+            objects.append(str(Path(folder) / f"{source.stem}.o"))
+            flags = (f'-DDRAGOMAN_SOURCES="{digest()}"',) if source.name == ENTRY else _KERNELS
+            _run(compiler, *_FLAGS, *flags, "-c", str(source), "-o", objects[-1])
+        made = Path(folder) / destination.name
+        _run(compiler, "-shared", "-o", str(made), *objects)
+        made.replace(destination)  # a process that has the old library open keeps it
+    return destination
+
+
+def library(path: Path = LIBRARY) -> Path | None:
+    """The built library at `path`; None if it is not there, is made from other sources, or this CPU cannot run it."""
+    if not path.is_file():
+        return None
+    try:
+        opened = ctypes.CDLL(str(path))
+        opened.dragoman_sources.restype = ctypes.c_char_p
+        sources, supported = opened.dragoman_sources().decode(), opened.dragoman_supported()
+    except (OSError, AttributeError) as error:
+        log.warning("the native operators at %s cannot be loaded (%s); build them again.", path, error)
+        return None
+    if sources != digest():
+        log.warning("the native operators at %s are made from other sources; build them again.", path)
+        return None
+    if not supported:
+        log.info("this CPU lacks AVX-512 with VNNI, which the native operators need.")
+        return None
+    return path
+
+
+def digest() -> str:
+    """SHA-256 over names and contents of all sources, in hexadecimal."""
+    hashed = hashlib.sha256()
+    for path in _source_files():
+        hashed.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return hashed.hexdigest()
+
+
+def _source_files() -> Iterator[Path]:
+    return (path for path in sorted(SOURCES.iterdir()) if path.suffix in {".h", ".cpp"})
+
+
+def _compiler() -> str:
+    names = [name for name in (os.environ.get("CXX"), "g++", "clang++") if name]
+    for name in names:
+        if found := shutil.which(name):
+            return found
+    raise ProviderError(
+        f"a C++ compiler is needed to build the native operators, but none of {', '.join(names)} is there. "
+        "Install one or name it in CXX; without the library the stock operators are used."
+    )
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ProviderError(f"the native operators must compile, but {command[0]} says: {done.stderr.strip()}")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{build()}\n")
