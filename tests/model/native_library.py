@@ -14,7 +14,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from model.runtime.native.build import build, library
+from model.runtime.native.build import LIBRARY, build, obstacle
 
 DOMAIN = "dragoman"
 MICROSOFT = "com.microsoft"
@@ -24,14 +24,14 @@ _TYPES = {"b": TensorProto.INT8, "f": TensorProto.FLOAT, "i": TensorProto.INT32,
 @functools.cache
 def operators() -> Path:
     """The library beside its sources if it is fresh, else built once; skips what this machine cannot run."""
-    if found := library():
-        return found
+    if obstacle() is None:
+        return LIBRARY
     if not any(map(shutil.which, ("g++", "clang++"))):
         pytest.skip("needs a C++ compiler")
     folder = Path(tempfile.mkdtemp(prefix="native-operators-"))
-    found = library(build(folder / "operators.so"))
-    if found is None:
-        pytest.skip("needs a CPU with AVX-512 and VNNI")
+    found = build(folder / "operators.so")
+    if reason := obstacle(found):
+        pytest.skip(reason)
     return found
 
 
