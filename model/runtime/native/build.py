@@ -32,7 +32,7 @@ ENTRY = "library.cpp"
 
 # No contraction: whether a product and a sum are rounded once or twice is said in the source, not chosen.
 _FLAGS = ("-O3", "-std=c++17", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off")
-_KERNELS = tuple(f"-mavx512{part}" for part in ("f", "bw", "dq", "vl", "vnni")) + ("-mfma",)
+_KERNELS = (*(f"-mavx512{part}" for part in ("f", "bw", "dq", "vl", "vnni")), "-mfma")
 
 
 def build(destination: Path = LIBRARY) -> Path:
@@ -75,8 +75,8 @@ def library(path: Path = LIBRARY) -> Path | None:
 
 
 def digest() -> str:
-    """SHA-256 over names and contents of all sources, in hexadecimal."""
-    hashed = hashlib.sha256()
+    """SHA-256 over names and contents of all sources and how they are compiled, in hexadecimal."""
+    hashed = hashlib.sha256(" ".join((*_FLAGS, *_KERNELS)).encode())
     for path in _source_files():
         hashed.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return hashed.hexdigest()
