@@ -76,7 +76,7 @@ void QuantizedLinear::block(const Rows& at, int64_t panel, const int8_t* next) c
         #pragma GCC unroll 8
         for (int v = 0; v < 4; ++v) w[v] = _mm512_load_si512(weights + (k * 4 + v) * kLine);
         #pragma GCC unroll 8
-        for (int line = 0; line < ahead; ++line) _mm_prefetch(next + (k * ahead + line) * kLine, _MM_HINT_T0);
+        for (int line = 0; line < ahead; ++line) _mm_prefetch(next + (k * ahead + line) * kLine, ahead < 4 ? _MM_HINT_T1 : _MM_HINT_T0);
         #pragma GCC unroll 8
         for (int r = 0; r < rows; ++r) {
             int32_t four;
