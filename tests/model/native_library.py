@@ -14,10 +14,9 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from model.export.graph import IR_VERSION, MICROSOFT, NATIVE, OPSET
 from model.runtime.native.build import LIBRARY, build, obstacle
 
-DOMAIN = "dragoman"
-MICROSOFT = "com.microsoft"
 _TYPES = {"b": TensorProto.INT8, "f": TensorProto.FLOAT, "i": TensorProto.INT32, "l": TensorProto.INT64}
 
 
@@ -49,11 +48,11 @@ def session(
 
     held = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
     graph = helper.make_graph(list(nodes), "one", ports(inputs), ports(outputs), held)
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid(MICROSOFT, 1), helper.make_opsetid(DOMAIN, 1)]
+    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1), helper.make_opsetid(NATIVE, 1)]
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
     if native:
         options.register_custom_ops_library(str(operators()))
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
     return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])

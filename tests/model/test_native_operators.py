@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from tests.model.native_library import DOMAIN, MICROSOFT, operators, session
+from model.export.graph import MICROSOFT
+from tests.model.native_library import NATIVE, operators, session
 
 pytestmark = pytest.mark.usefixtures("library")
 EXACT = settings(max_examples=40, deadline=None)
@@ -21,7 +22,7 @@ def library():
 
 
 def native(kind, inputs, outputs, **attributes):
-    return helper.make_node(kind, inputs, outputs, domain=DOMAIN, **attributes)
+    return helper.make_node(kind, inputs, outputs, domain=NATIVE, **attributes)
 
 
 # QuantizedLinear

@@ -79,8 +79,8 @@ def obstacle(path: Path = LIBRARY) -> str | None:
 
 
 def digest() -> str:
-    """SHA-256 over names and contents of all sources, in hexadecimal."""
-    hashed = hashlib.sha256()
+    """SHA-256 over names and contents of all sources and how they are compiled, in hexadecimal."""
+    hashed = hashlib.sha256(" ".join((*_FLAGS, *_KERNELS)).encode())
     for path in _source_files():
         hashed.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return hashed.hexdigest()

@@ -15,6 +15,9 @@ constexpr int64_t kMostInputs = 65536;  // 65536 · 255 · 127 < 2³¹: no sum c
 constexpr int64_t kLine = 64;       // bytes of a cache line
 constexpr int64_t kAhead = 4096;    // bytes by which a single pass over the weights fetches ahead
 
+// sum += Σ₄ x · w, unsigned by signed bytes. As the intrinsic, but compilers copy that one's sums to and fro.
+inline void add_products(__m512i& sum, __m512i x, __m512i w) { asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w)); }
+
 // Floats of one value for each output, with zeros up to the end of the last panel.
 void copy_padded(const Tensor<const float>& from, int64_t outputs, Aligned<float>& to, int64_t padded, const char* what) {
     require(from.size() == outputs, what);
@@ -62,25 +65,33 @@ void QuantizedLinear::block(const Rows& at, int64_t panel, const int8_t* next) c
     const int8_t* weights = weight_.bytes.data() + panel * weight_.panel_bytes();
     const int64_t column = panel * kPanel;
     __m512i sum[rows][4];
+    #pragma GCC unroll 8
     for (int v = 0; v < 4; ++v) {
         const __m512i correction = _mm512_load_si512(&weight_.correction[column + v * kLanes]);
+        #pragma GCC unroll 8
         for (int r = 0; r < rows; ++r) sum[r][v] = _mm512_sub_epi32(_mm512_setzero_si512(), correction);
     }
     for (int64_t k = 0; k < weight_.groups; ++k) {
         __m512i w[4];
+        #pragma GCC unroll 8
         for (int v = 0; v < 4; ++v) w[v] = _mm512_load_si512(weights + (k * 4 + v) * kLine);
-        for (int line = 0; line < ahead; ++line) _mm_prefetch(next + (k * ahead + line) * kLine, _MM_HINT_T0);
+        #pragma GCC unroll 8
+        for (int line = 0; line < ahead; ++line) _mm_prefetch(next + (k * ahead + line) * kLine, ahead < 4 ? _MM_HINT_T1 : _MM_HINT_T0);
+        #pragma GCC unroll 8
         for (int r = 0; r < rows; ++r) {
             int32_t four;
             std::memcpy(&four, at.bytes + r * at.stride + k * kGroup, sizeof four);
             const __m512i x = _mm512_set1_epi32(four);
-            for (int v = 0; v < 4; ++v) sum[r][v] = _mm512_dpbusd_epi32(sum[r][v], x, w[v]);
+            #pragma GCC unroll 8
+            for (int v = 0; v < 4; ++v) add_products(sum[r][v], x, w[v]);
         }
     }
+    #pragma GCC unroll 8
     for (int v = 0; v < 4; ++v) {
         const int64_t n = column + v * kLanes;
         const __mmask16 lanes = first(weight_.outputs - n);
         const __m512 scale = _mm512_load_ps(&scales_[n]), bias = _mm512_load_ps(&bias_[n]);
+        #pragma GCC unroll 8
         for (int r = 0; r < rows; ++r) {
             __m512 y = _mm512_add_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(sum[r][v]), scale), bias);
             if (relu_) y = _mm512_max_ps(y, _mm512_setzero_ps());
