@@ -20,8 +20,9 @@ be the same buffer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from model.config import ModelConfig
@@ -29,10 +30,17 @@ from model.errors import BundleError
 
 Role = Literal["encoder", "decoder"]
 Precision = Literal["f32", "int8"]
+Operators = Literal["stock", "native"]
 DType = Literal["float32", "int32", "int64"]
 
 ROLES: tuple[Role, ...] = ("encoder", "decoder")
 PRECISIONS: tuple[Precision, ...] = ("f32", "int8")
+OPERATORS: tuple[Operators, ...] = ("stock", "native")
+"""What a graph is written with: the operators that ONNX Runtime brings along, which run everywhere, or our own library
+of them, which is faster where it runs. The ports are the same."""
+
+GraphPaths = Mapping[Operators, Mapping[Role, Path]]
+"""Where the graphs of one precision are; `stock` is always there."""
 
 MASKED = -1e9
 """Added to the score of a cache entry that a lane must not see. Finite: a lane that sees nothing gives no NaN."""

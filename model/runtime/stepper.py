@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
@@ -14,10 +13,12 @@ from model.bundle import Bundle
 from model.config import ModelConfig
 from model.decode.stepper import LogProbs, Tokens
 from model.errors import DecodeError
-from model.ports import TOP_K_BLOCK, cross_names, decoder_ports, encoder_ports
+from model.ports import ROLES, TOP_K_BLOCK, GraphPaths, Operators, cross_names, port_sheet
 from model.runtime.memory import bind_input, bind_output, zeros
+from model.runtime.native.build import LIBRARY
+from model.runtime.operators import choose_operators
 from model.runtime.pool import Pool
-from model.runtime.sessions import Provider, RuntimeOptions, open_session, provider_of
+from model.runtime.sessions import Provider, RuntimeOptions, Sessions, open_session, provider_of
 
 RUN_TOKENS = 32
 """A run of the encoder costs this many tokens' time beyond that of its tokens, about."""
@@ -33,19 +34,19 @@ def open_stepper(bundle: Bundle, precision: str, runtime: RuntimeOptions | None 
     """The stepper of a bundle in one of its precisions.
 
     Raises `BundleError` for a precision the bundle has not or a graph that does not fit, `ProviderError` for a provider
-    that is not there.
+    or operators that are not there.
     """
-    paths = (bundle.graph_path("encoder", precision), bundle.graph_path("decoder", precision))
-    return open_graphs(bundle.config, *paths, runtime or RuntimeOptions())
+    return open_graphs(bundle.config, bundle.graph_paths(precision), runtime or RuntimeOptions())
 
 
-def open_graphs(config: ModelConfig, encoder: Path, decoder: Path, runtime: RuntimeOptions) -> OnnxStepper:
-    """The stepper of two graph files, outside of any bundle."""
-    return OnnxStepper(
-        config,
-        open_session(encoder, encoder_ports(config), runtime),
-        open_session(decoder, decoder_ports(config), runtime),
+def open_graphs(config: ModelConfig, graphs: GraphPaths, runtime: RuntimeOptions) -> OnnxStepper:
+    """The stepper of the graphs of one precision, with the operators that `runtime` asks for."""
+    operators = choose_operators(graphs, runtime)
+    library = LIBRARY if operators == "native" else None
+    encoder, decoder = (
+        open_session(graphs[operators][role], port_sheet(role, config), runtime, library) for role in ROLES
     )
+    return OnnxStepper(config, Sessions(encoder, decoder, operators))
 
 
 def by_length(lengths: Sequence[int]) -> list[list[int]]:
@@ -69,10 +70,9 @@ def by_length(lengths: Sequence[int]) -> list[list[int]]:
 class OnnxStepper:
     """Implements `model.decode.stepper.Stepper`. Not thread-safe: one thread drives it."""
 
-    def __init__(self, config: ModelConfig, encoder: ort.InferenceSession, decoder: ort.InferenceSession) -> None:
+    def __init__(self, config: ModelConfig, sessions: Sessions) -> None:
+        self.sessions = sessions
         self._config = config
-        self._encoder = encoder
-        self._decoder = decoder
         self._pools: dict[tuple[int, bool], Pool] = {}
         self._places: dict[int, tuple[Pool, int]] = {}
         self._slots: dict[tuple[Pool, int], int] = {}
@@ -92,7 +92,12 @@ class OnnxStepper:
     @property
     def provider(self) -> Provider:
         """What runs the decoder, read back from its session."""
-        return provider_of(self._decoder)
+        return provider_of(self.sessions.decoder)
+
+    @property
+    def operators(self) -> Operators:
+        """What the graphs that run are written with."""
+        return self.sessions.operators
 
     @property
     def cache_bytes(self) -> int:
@@ -109,7 +114,7 @@ class OnnxStepper:
         groups = by_length(lengths)
         encoded = [self.encode([sources[i] for i in group])[1] for group in groups]
         if (width, apart) not in self._pools:
-            self._pools[width, apart] = Pool(self._config, self._decoder, width)
+            self._pools[width, apart] = Pool(self._config, self.sessions.decoder, width)
         pool = self._pools[width, apart]
         rows = pool.add(np.array(lengths, np.int32))
         for group, cross in zip(groups, encoded, strict=True):
@@ -126,7 +131,7 @@ class OnnxStepper:
         tokens, lengths = self._padded(sources)
         shape = (len(sources), self._config.heads, tokens.shape[1], self._config.head_size)
         cross = [zeros(shape, np.float32) for _ in cross_names(self._config)]
-        binding = self._encoder.io_binding()
+        binding = self.sessions.encoder.io_binding()
         bind_input(binding, "tokens", tokens)
         bind_input(binding, "lengths", lengths)
         for name, array in zip(cross_names(self._config), cross, strict=True):
@@ -134,7 +139,7 @@ class OnnxStepper:
         options = ort.RunOptions()
         if tokens.size >= LARGE_ENCODING and self.provider == "cpu":
             options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
-        self._encoder.run_with_iobinding(binding, options)
+        self.sessions.encoder.run_with_iobinding(binding, options)
         return lengths, cross
 
     def step(self, slots: Sequence[int], tokens: Tokens, k: int) -> tuple[LogProbs, Tokens]:

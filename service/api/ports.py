@@ -100,6 +100,8 @@ class ModelInfo:
     precision: str
     provider: str
     """The execution provider that runs it, read back from the session."""
+    operators: str
+    """What its graphs are written with: `native` or `stock`."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Decoding options used where a request names none."""
 

@@ -16,6 +16,7 @@ import torch
 from model.config import ModelConfig
 from model.export.exporter import ExportRecord, export_graphs
 from model.nn.transformer import Transformer
+from model.ports import Operators
 from model.runtime.sessions import RuntimeOptions
 from model.runtime.stepper import OnnxStepper, open_graphs
 
@@ -41,7 +42,14 @@ TEXTS = (
 VARIANTS = {
     "tied": {},
     "post": {"norm_order": "post", "positions": "halves", "tie_embeddings": False},
-    "odd": {"tie_embeddings": False, "activation": "gelu", "heads": 2, "vocab_size": 300, "decoder_layers": 1},
+    "odd": {
+        "tie_embeddings": False,
+        "activation": "gelu",
+        "d_model": 64,
+        "heads": 2,
+        "vocab_size": 300,
+        "decoder_layers": 1,
+    },
 }
 """Overrides of `tiny_config` that between them take every choice of a configuration, and an odd vocabulary."""
 
@@ -50,8 +58,8 @@ def tiny_config(**overrides: object) -> ModelConfig:
     return ModelConfig.from_dict(
         {
             "vocab_size": 384,
-            "d_model": 32,
-            "heads": 4,
+            "d_model": 48,
+            "heads": 3,
             "d_ff": 64,
             "encoder_layers": 2,
             "decoder_layers": 2,
@@ -85,6 +93,10 @@ def random_sources(config: ModelConfig, lengths: tuple[int, ...], seed: int = 0)
     return [[*map(int, rng.integers(4, config.vocab_size, length - 1)), config.eos_id] for length in lengths]
 
 
+OPERATORS: Operators = "stock"
+"""What steppers of these networks run with; a module's fixture `each_set_of_operators` changes it."""
+
+
 @dataclass(frozen=True)
 class Exported:
     config: ModelConfig
@@ -93,8 +105,7 @@ class Exported:
     record: ExportRecord
 
     def stepper(self, precision: str = "f32") -> OnnxStepper:
-        paths = (self.record.graph_path(role, precision) for role in ("encoder", "decoder"))
-        return open_graphs(self.config, *paths, RuntimeOptions())
+        return open_graphs(self.config, self.record.graph_paths(precision), RuntimeOptions(operators=OPERATORS))
 
 
 @cache
