@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from model.bundle import Bundle
 from model.config import ModelConfig
 from model.decode.batcher import Batcher, BatcherLimits
 from model.decode.options import DecodeOptions, SpecialIds
 from model.export.exporter import export_graphs
+from model.export.recover import recover_state_dict
 from model.runtime.sessions import RuntimeOptions
 from model.runtime.stepper import OnnxStepper, open_graphs
+from service.settings import BUNDLED
 from tests.english import sentences
-from tests.model.bundled_weights import bundle, bundled_weights
 from tests.model.networks import VARIANTS, exported, random_sources
 
 if TYPE_CHECKING:
@@ -122,22 +124,21 @@ def test_ids_of_forced_length_equal_those_of_ctranslate2(variant, twin, beam_siz
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """The bundled weights in both engines, in float32; and real sentences in ids."""
-    config, state_dict = bundled_weights()
+    """The bundled weights in both engines, in float32; real sentences in ids; the configuration."""
+    bundle = Bundle.open(BUNDLED / "en-de")
+    config, state_dict = bundle.config, recover_state_dict(bundle)
     folder = tmp_path_factory.mktemp("trained")
     record = export_graphs(config, state_dict, folder / "onnx", ["f32"])
     paths = (record.graph_path(role, "f32") for role in ("encoder", "decoder"))
     stepper = open_graphs(config, *paths, RuntimeOptions())
-    tokenizer = bundle().tokenizer()
-    sources = [tokenizer.encode(text) for text in sentences(SENTENCES)]
-    return stepper, twin_of(config, state_dict, folder / "ctranslate2"), sources
+    sources = [bundle.tokenizer().encode(text) for text in sentences(SENTENCES)]
+    return stepper, twin_of(config, state_dict, folder / "ctranslate2"), sources, config
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_five_hundred_real_sentences_have_the_ids_of_ctranslate2(trained, beam_size):
-    stepper, twin, sources = trained
-    config = bundle().config
+    stepper, twin, sources, config = trained
     wanted = options(beam_size, None)
     limits = [wanted.limit(len(source), config.max_positions) for source in sources]
     our = ours(stepper, special_of(config, config.eos_id), sources, wanted)
