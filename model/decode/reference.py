@@ -39,7 +39,7 @@ def reference_search(
                 if more > -math.inf:
                     candidates.append((-(log_prob + more), lane, -more, token))
         best = sorted(candidates)[: 2 * width if width > 1 else 1]
-        for total, lane, more, token in best:
+        for total, lane, more, token in best[:width]:
             if token == eos:
                 _, history, gains = alive[lane]
                 score = -total / length_penalty(length, alpha)
