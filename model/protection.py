@@ -123,6 +123,14 @@ def restore(text: str, spans: Sequence[str]) -> str:
     return _SENTINEL.sub(span_of, text)
 
 
+def renumbered(text: str, spans: Sequence[str]) -> Protected:
+    """A part of a protected text by itself: its sentinels counted from the first again, and their spans alone."""
+    found = _SENTINEL.findall(text)
+    mine = tuple(spans[ord(sentinel) - ord(SENTINELS[0])] for sentinel in found)
+    numbers = iter(SENTINELS)
+    return Protected(_SENTINEL.sub(lambda _: next(numbers), text), mine)
+
+
 def carried(text: str, spans: int) -> bool:
     """Whether a translation holds each of the first `spans` sentinels once, and no other."""
     return sorted(_SENTINEL.findall(text)) == list(SENTINELS[:spans])

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from model.decode.options import DecodeOptions, SpecialIds
 from model.decode.stepper import LogProbs, Tokens
 
-SPARE = 4
-"""Candidates more that a sentence with something to carry asks for: EOS, and three sentinels out of place."""
+SPARE = 7
+"""Candidates more that a sentence with something to carry asks for: EOS, and six sentinels out of place. With 1 or 8
+that the search wants it makes 8 or 15, which are rounded up to 8 and 16 in any case."""
 
 
 class Touched(NamedTuple):

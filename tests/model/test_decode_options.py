@@ -192,13 +192,16 @@ def test_many_things_to_carry_cost_few_candidates(beam_size, asked):
 
 
 def test_where_everything_is_barred_it_may_come_all_the_same():
-    constraints = Constraints(DecodeOptions(carry=(5, 6, 7, 8, 9)), 20, SpecialIds(), (4, 5, EOS))
+    constraints = Constraints(DecodeOptions(carry=tuple(range(5, 20))), 20, SpecialIds(), (4, 5, EOS))
     touched = constraints.touched((5,))
-    assert touched.barred == {5, 6, 7, 8, 9}
-    log_probs, ids = np.array([-1.0, -1.5, -1.9, -2.0, -5.0, -6.0], np.float32), np.array([6, 9, 7, 8, 5, 4])
-    assert constraints.apply(touched, log_probs, ids, 1)[1].tolist() == [6]
+    assert touched.barred == set(range(5, 20))
+    assert constraints.touched(()).barred == {*range(6, 20), EOS}
+    log_probs, ids = -np.arange(1, 12, dtype=np.float32), np.array([6, 9, 7, 8, 10, 11, 12, 4, 3, 13, 14])
+    assert constraints.apply(touched, log_probs, ids, 2)[1].tolist() == [4, 3]
+    assert constraints.apply(touched, log_probs, ids, 1)[1].tolist() == [4]
+    ids = np.array([6, 9, 7, 8, 10, 11, 12, 13, 4, 3, 14])
     assert constraints.apply(touched, log_probs, ids, 2)[1].tolist() == [4]
-    assert constraints.touched(()).barred == {6, 7, 8, 9, EOS}
+    assert constraints.apply(touched, log_probs, ids, 1)[1].tolist() == [6]
 
 
 def test_where_everything_is_banned_a_hypothesis_may_end():
