@@ -224,20 +224,21 @@ class Pipeline:
         parts = [
             part
             for piece in split(text, self._source, spans)
-            for part in (self._parts(piece.text, sentinels) if piece.translate else (piece,))
+            for part in (self._parts(piece, sentinels, bool(spans)) if piece.translate else (piece,))
         ]
         return tuple(
             collector.index(part) if isinstance(part, Sentence) else self._kept(parts, position)
             for position, part in enumerate(parts)
         )
 
-    def _parts(self, text: str, sentinels: bool) -> Iterator[Piece | Sentence]:
+    def _parts(self, piece: Piece, sentinels: bool, carrying: bool) -> Iterator[Piece | Sentence]:
         """The sentences that a piece of a text is, and what stands between them; none if it holds no language."""
-        protector = self._carrier.protector
-        for chunk in protector.chunks(text):
-            protected = protector.protect(chunk)
-            for piece in trimmed(protected.text):
-                yield from self._refined(piece, protected.spans, sentinels)
+        if not carrying:
+            yield from self._refined(piece, (), sentinels)
+            return
+        for protected in self._carrier.protector.chunks(piece.text):
+            for part in trimmed(protected.text):
+                yield from self._refined(part, protected.spans, sentinels)
 
     def _refined(self, piece: Piece, spans: Sequence[str], sentinels: bool) -> Iterator[Piece | Sentence]:
         def sentence(text: str) -> Sentence:
