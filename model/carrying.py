@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from model.protection import Protected, Protector, carried, renumbered, restore
+from model.tokenizer import normalize
 
 _SENTINEL_OR_TEXT = re.compile("[\ue000-\ue01f]|[^\ue000-\ue01f]+")
 _CORE = re.compile(r"\w(?:.*\w)?", re.DOTALL)
@@ -74,6 +75,7 @@ class Carrier:
     def sentence(self, protected: Protected, *, sentinels: bool = True) -> Sentence:
         """A stretch of a text, in which there may be any of the sentinels, as a sentence of its own."""
         text, spans = renumbered(*protected)
+        spans = tuple(map(_spelt, spans))
         return Sentence(" ".join(text.split()), spans, sentinels and bool(self.ids) and bool(spans))
 
     def encode(self, sentence: Sentence) -> list[int]:
@@ -122,6 +124,12 @@ class Carrier:
             yield Sentence(core.group(), fragment=True)
             if stretch[core.end() :]:
                 yield stretch[core.end() :]
+
+
+def _spelt(span: str) -> str:
+    """A span; a foreign word in the normal form, so that it comes out alike however it was typed."""
+    normal = normalize(span)
+    return normal if normal.isalpha() else span
 
 
 def is_language(text: str) -> bool:

@@ -67,6 +67,18 @@ def test_letters_that_cling_to_a_number_stay_with_it_and_those_in_markup_do_not(
     assert parts("<b>Go</b>") == ["<b>", Sentence("Go", fragment=True), "</b>"]
 
 
+def test_a_foreign_word_is_spelt_alike_however_it_was_typed() -> None:
+    class Ascii(Letters):
+        def __init__(self) -> None:
+            super().__init__(sentinels=True)
+            self.characters = frozenset(map(chr, range(32, 127)))
+
+    carrier = Carrier(Ascii())
+    one, other = sentence(carrier, "Cafe\u0301 na\u00adi\u0308ve"), sentence(carrier, "Caf\u00e9 na\u00efve")
+    assert one == other
+    assert sentence(carrier, "http://a.org/e\u0301").spans == ("http://a.org/e\u0301",)
+
+
 @given(TEXTS, st.sampled_from([PLAIN, SENTINEL]))
 def test_fragments_joined_are_the_sentence(text: str, carrier: Carrier) -> None:
     one = sentence(carrier, text)
