@@ -20,6 +20,7 @@ from model.protection_patterns import HINT, SPAN, WORD
 from model.tokenizer import SENTINELS, normalize
 
 _SENTINEL = re.compile(f"[{SENTINELS[0]}-{SENTINELS[-1]}]")
+_SPACES = frozenset(filter(str.isspace, map(chr, range(0x3001))))
 _NEVER_KNOWN = frozenset("\u2581")
 """What a vocabulary has, but means something else by: SentencePiece writes a space so."""
 
@@ -46,7 +47,7 @@ class Protector:
 
     def __init__(self, known: Collection[str] | None = None) -> None:
         """`known`: the characters that the vocabulary has pieces for; None takes every character for known."""
-        self._known = None if known is None else frozenset(known) - _NEVER_KNOWN
+        self._known = None if known is None else (frozenset(known) | _SPACES) - _NEVER_KNOWN
 
     def spans(self, text: str) -> list[Span]:
         """The spans of `text`, in order; no two of them touch."""
@@ -68,10 +69,16 @@ class Protector:
             spans = [*spans[: most - 1], Span(spans[most - 1].start, spans[-1].end, number=False)]
         return Protected(replace_spans(text, spans, SENTINELS), tuple(text[s.start : s.end] for s in spans))
 
-    def chunks(self, text: str, most: int = len(SENTINELS)) -> list[str]:
-        """`text` cut before spans, so that no part has more than `most` of them. Joined they are `text`."""
-        starts = [span.start for span in self.spans(text)][most::most]
-        return [text[i:j] for i, j in zip([0, *starts], [*starts, len(text)], strict=True)]
+    def chunks(self, text: str, most: int = len(SENTINELS)) -> list[Protected]:
+        """`text` cut before spans, so that no part has more than `most` of them, and each part protected."""
+        spans = self.spans(text)
+        starts = [span.start for span in spans[most::most]]
+        bounds = zip([0, *starts], [*starts, len(text)], strict=True)
+        groups = [spans[i : i + most] for i in range(0, len(spans), most)] or [[]]
+        return [
+            Protected(replace_spans(text[:end], group, SENTINELS, start), tuple(text[s.start : s.end] for s in group))
+            for (start, end), group in zip(bounds, groups, strict=True)
+        ]
 
     def outside(self, text: str, change: Callable[[str], str]) -> str:
         """`text` with `change` made to what stands between its spans."""
@@ -100,13 +107,12 @@ class Protector:
                 yield Span(match.start(), match.end(), number=False)
 
     def _knows(self, text: str) -> bool:
-        return self._known is None or all(c in self._known or c.isspace() for c in normalize(text))
+        return self._known is None or self._known.issuperset(normalize(text))
 
 
-def replace_spans(text: str, spans: Sequence[Span], by: Sequence[str]) -> str:
-    """`text` with `by` in the places of `spans`."""
+def replace_spans(text: str, spans: Sequence[Span], by: Sequence[str], position: int = 0) -> str:
+    """`text` from `position` on with `by` in the places of `spans`."""
     parts: list[str] = []
-    position = 0
     for span, instead in zip(spans, by, strict=False):
         parts += (text[position : span.start], instead)
         position = span.end
@@ -121,6 +127,14 @@ def restore(text: str, spans: Sequence[str]) -> str:
         return spans[number] if number < len(spans) else ""
 
     return _SENTINEL.sub(span_of, text)
+
+
+def renumbered(text: str, spans: Sequence[str]) -> Protected:
+    """A part of a protected text by itself: its sentinels counted from the first again, and their spans alone."""
+    found = _SENTINEL.findall(text)
+    mine = tuple(spans[ord(sentinel) - ord(SENTINELS[0])] for sentinel in found)
+    numbers = iter(SENTINELS)
+    return Protected(_SENTINEL.sub(lambda _: next(numbers), text), mine)
 
 
 def carried(text: str, spans: int) -> bool:

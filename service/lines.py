@@ -6,7 +6,7 @@ The same bundle, runtime, batcher and text pipeline as in the service, and so th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 from model.bundle import Bundle
@@ -50,16 +50,23 @@ class LineTranslator:
 
     def translate(self, lines: Sequence[str], progress: Progress) -> list[Restored]:
         """The translations of `lines`, in their order; a line that failed has a refusal."""
-        prepared, engine = self._pipeline.prepare(lines), self._engine
+        prepared = self._pipeline.prepare(lines)
+        results = self._decoded(prepared.segments, lambda count: progress(count / len(prepared.segments)))
+        again = self._pipeline.again(prepared, results)
+        if again is not None:
+            fragments = again.segments[len(prepared.segments) :]
+            results += self._decoded(fragments, lambda _: None, min_length=0)
+        return self._pipeline.restore(again or prepared, results)
+
+    def _decoded(
+        self, segments: Sequence[Sequence[int]], progress: Callable[[int], None], **changed: Any
+    ) -> list[SegmentResult]:
+        engine = self._engine
+        options = replace(engine.options, **changed)
         finished = decode_all(
-            engine.stepper,
-            prepared.segments,
-            engine.options,
-            engine.limits,
-            special=engine.special,
-            progress=lambda count: progress(count / len(prepared.segments)),
+            engine.stepper, segments, options, engine.limits, special=engine.special, progress=progress
         )
-        return self._pipeline.restore(prepared, [_result(one) for one in finished])
+        return [_result(one) for one in finished]
 
 
 def open_translator(source: str, target: str, settings: Settings, **options: Any) -> LineTranslator:
@@ -80,7 +87,7 @@ def open_translator(source: str, target: str, settings: Settings, **options: Any
     longest = min(settings.max_source_tokens, config.max_positions)
     stepper = open_stepper(bundle, choose_precision(bundle, settings), runtime)
     pipeline = Pipeline(bundle.tokenizer(), longest, pair.source, pair.target)
-    return LineTranslator(pipeline, Engine(stepper, decode_options, limits, special))
+    return LineTranslator(pipeline, Engine(stepper, replace(decode_options, carry=pipeline.carry), limits, special))
 
 
 def pairs_of(bundle: Bundle) -> list[Pair]:

@@ -32,7 +32,8 @@ MAY_IMPORT = {
     "service.languages": "service.errors",
     "service.settings": "service.errors",
     "service.metrics": "service.errors service.languages service.metrics",
-    "service.text": "model.errors model.tokenizer service.errors service.jobs service.text",
+    "service.text": "model.carrying model.errors model.protection model.protection_patterns "
+    "model.tokenizer service.errors service.jobs service.text",
     "service.engine": f"{GROUND} model.decode model.runtime service.engine service.errors service.jobs service.metrics "
     "service.settings",
     "service.api": "model.decode.options model.errors service.api service.errors service.languages service.metrics "

@@ -187,6 +187,8 @@ def _slot(slot: Translation | Refusal, index: int, command: TranslateCommand) ->
     }
     if slot.repetition_guard:
         found["repetition_guard"] = True
+    if slot.fragmented:
+        found["fragmented"] = True
     if slot.alternatives:
         found["alternatives"] = [{"text": one.text, "score": one.score} for one in slot.alternatives]
     if slot.scores is not None:

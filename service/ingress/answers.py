@@ -46,6 +46,7 @@ def _translation(
         one.text,
         one.truncated,
         repetition_guard=one.guarded,
+        fragmented=one.fragmented,
         alternatives=tuple(Alternative(v.text, v.score) for v in variants) if command.n_best is not None else (),
         scores=scores,
     )

@@ -15,7 +15,9 @@ from model.protection import Protector, restore
 from model.tokenizer import SENTINELS, Tokenizer
 from tests.model.networks import TEXTS, train_tokenizer
 from training.batches import encode_pairs
+from training.cli import main
 from training.corpus.errors import CorpusError
+from training.fit import TextRecipe
 from training.noise import disturb
 from training.protect import preparation, protect_pair
 from training.recipe import NoiseRecipe, ProtectRecipe
@@ -158,6 +160,27 @@ def test_without_sentinels_in_the_vocabulary_or_when_off_text_stays_text(
     tokenizer = Tokenizer(plain if enabled else extended)
     prepare = preparation(tokenizer, ProtectRecipe(enabled=enabled), NoiseRecipe(carried=1.0), seed=1)
     assert prepare(0, *PAIR) == PAIR
+
+
+def test_a_run_is_known_by_what_is_done_to_its_text(plain: Path, extended: Path) -> None:
+    bare, full = Tokenizer(plain), Tokenizer(extended)
+    noisy = TextRecipe(noise=NoiseRecipe(lower=0.1))
+    assert TextRecipe().identity(bare) == {}, "an older run goes on"
+    assert set(TextRecipe().identity(full)) == {"protect"}
+    assert TextRecipe(ProtectRecipe(enabled=False)).identity(full) == {}
+    assert noisy.identity(bare)["noise"]["lower"] == 0.1
+
+
+def test_the_step_tokenizer_extends_a_vocabulary_that_is_there(plain: Path, tmp_path: Path) -> None:
+    for language in ("en", "de"):
+        (tmp_path / f"train.{language}").write_text("".join(f"{text}\n" for text in TEXTS))
+    (tmp_path / "report.json").write_text('{"sets": {"train": {}}, "languages": ["en", "de"]}')
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('[languages]\nsource = "en"\ntarget = "de"\n')
+    flags = ["--recipe", str(recipe), "--corpus", str(tmp_path), "--extend", str(plain)]
+    assert main(["tokenizer", *flags]) == 0
+    assert (tmp_path / "tokenizer.model").read_bytes() == with_sentinels(plain.read_bytes())
+    assert (tmp_path / "tokenizer.report.json").is_file()
 
 
 def test_case_changes_what_is_language_and_nothing_else() -> None:
