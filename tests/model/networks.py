@@ -50,6 +50,7 @@ VARIANTS = {
         "vocab_size": 300,
         "decoder_layers": 1,
     },
+    "gated": {"gated": True, "positions": "learned"},
 }
 """Overrides of `tiny_config` that between them take every choice of a configuration, and an odd vocabulary."""
 
