@@ -68,7 +68,7 @@ def _table(config: ModelConfig, constants: Constants, prefix: str) -> NDArray[An
 
 
 def _linear(config: ModelConfig, constants: Constants, prefix: str, part: str) -> NDArray[Any] | None:
-    """Weight (N, K) or bias (N) of the map called `prefix`, from constants of its own or of several that are one map."""
+    """Weight (N, K) or bias (N) of the map called `prefix`, from its own constants or those of several in one map."""
     value = _stored(constants, prefix, part)
     parent, _, matrix = prefix.rpartition(".")
     for together in (QUERY_KEY_VALUE, GATED):
