@@ -2,6 +2,7 @@
 
     manifest.json       what is inside: names, configuration, graphs, defaults, proof, hash and size of every file
     tokenizer.model     SentencePiece
+    attending.<precision>.onnx   the decoder that tells what it attends to; may be missing
     encoder.<precision>.onnx, decoder.<precision>.onnx   and a `.weights` file beside a graph too large for protobuf
     MODEL_CARD.md       data, training, quality, licence, for a person
 
@@ -22,7 +23,7 @@ from typing import Any
 
 from model.config import ModelConfig
 from model.errors import BundleError, ConfigError, TokenizerError
-from model.ports import ROLES, Role
+from model.ports import OPTIONAL_ROLES, ROLES, Role
 from model.tokenizer import Tokenizer
 
 FORMAT_VERSION = 1
@@ -58,6 +59,8 @@ class Manifest:
     decoding: DecodingDefaults = field(default_factory=DecodingDefaults)
     calibration: dict[str, Any] = field(default_factory=dict)
     """Range of every quantised input, and on how much text it was seen; empty without int8."""
+    alignment: dict[str, Any] = field(default_factory=dict)
+    """Which decoder layer's attention the attending graphs show, and how well each layer's was seen to align."""
     parity: dict[str, Any] = field(default_factory=dict)
     """How far the graphs are from the network, by precision."""
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -99,7 +102,7 @@ class Manifest:
 
 def _check_types(values: dict[str, Any], where: str) -> None:
     """Raise `BundleError` unless the parts that are read by key are mappings."""
-    for name in ("model", "precisions", "decoding", "calibration", "parity", "files"):
+    for name in ("model", "precisions", "decoding", "calibration", "alignment", "parity", "files"):
         part = values.get(name, {})
         nested = part.values() if isinstance(part, dict) and name in ("precisions", "files") else ()
         if not isinstance(part, dict) or not all(isinstance(value, dict) for value in nested):
@@ -123,6 +126,7 @@ class BundleContents:
     model_card: str
     decoding: DecodingDefaults = field(default_factory=DecodingDefaults)
     calibration: Mapping[str, Any] = field(default_factory=dict)
+    alignment: Mapping[str, Any] = field(default_factory=dict)
     parity: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -165,6 +169,10 @@ class Bundle:
             raise BundleError(f"precision must be one of those in {self.path} ({there}), but is {precision!r}.")
         return self.path / self.manifest.precisions[precision][role]
 
+    def attends(self, precision: str) -> bool:
+        """True if there is an attending decoder of this precision, which alignment and coverage need."""
+        return "attending" in self.manifest.precisions.get(precision, {})
+
     def tokenizer(self) -> Tokenizer:
         """Load the tokenizer. Raises `BundleError` when it and the embedding disagree on the number of ids."""
         return _fitting_tokenizer(self.path / TOKENIZER, self.config)
@@ -175,7 +183,7 @@ class Bundle:
             raise BundleError(f"the manifest of {self.path} must name at least one precision, but names none.")
         wanted = {TOKENIZER}
         for precision, roles in manifest.precisions.items():
-            if set(roles) != set(ROLES):
+            if not set(ROLES) <= set(roles) <= {*ROLES, *OPTIONAL_ROLES}:
                 raise BundleError(f"precision {precision} must have the graphs {', '.join(ROLES)}, but has {roles}.")
             wanted |= set(roles.values())
         if unlisted := sorted(wanted - set(manifest.files)):
@@ -248,6 +256,7 @@ def _fill(folder: Path, contents: BundleContents) -> None:
         precisions={precision: dict(roles) for precision, roles in contents.precisions.items()},
         decoding=contents.decoding,
         calibration=dict(contents.calibration),
+        alignment=dict(contents.alignment),
         parity=dict(contents.parity),
         files={path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in sorted(folder.iterdir())},
     )

@@ -1,4 +1,4 @@
-"""Builds the two graphs of the port sheet by hand from a state dict."""
+"""Builds the graphs of the port sheet by hand from a state dict."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model.config import ModelConfig
+from model.export.attending import attend_openly
 from model.export.blocks import AttentionMask, AttentionShapes, BlockWriter, forbidden, pad_rows, top_k
 from model.export.graph import GraphWriter
 from model.export.quantisation import FloatLinear, Int8Linear, Range
 from model.export.weights import Weights
-from model.ports import Precision, cross_names, decoder_ports, encoder_ports
+from model.ports import Precision, attending_ports, cross_names, decoder_ports, encoder_ports
 
 QUERY_KEY_VALUE = ("w_q", "w_k", "w_v")
 
@@ -74,8 +75,11 @@ def _encoder_layer(write: BlockWriter, x: str, prefix: str, shapes: AttentionSha
     return write.residual(x, f"{prefix}.norm_feed_forward", lambda y: write.feed_forward(y, feed_forward))
 
 
-def build_decoder(blueprint: Blueprint, path: Path) -> list[Path]:
-    """One decoder step, from token ids to the k best continuations; returns the files written."""
+def build_decoder(blueprint: Blueprint, path: Path, attending: int | None = None) -> list[Path]:
+    """One decoder step, from token ids to the k best continuations; returns the files written.
+
+    `attending` is the layer whose cross-attention is to be an output; None: of none, it is the plain decoder.
+    """
     write, config = blueprint.writer("decoder"), blueprint.config
     graph = write.graph
     shapes = write.shapes("tokens")
@@ -83,12 +87,12 @@ def build_decoder(blueprint: Blueprint, path: Path) -> list[Path]:
     position = graph.node("Gather", write.position_table(), "positions")  # (B) -> (B, 1, D)
     x = write.flat(graph.node("Add", embedded, position))  # (B, W, D) -> (…, D)
     for i in range(config.decoder_layers):
-        x = _decoder_layer(write, x, i, shapes)
+        x = _decoder_layer(write, x, i, shapes, i == attending)
     _head(write, write.final_norm(x, "decoder.norm"), shapes)
-    return graph.save(path, decoder_ports(config))
+    return graph.save(path, decoder_ports(config) if attending is None else attending_ports(config))
 
 
-def _decoder_layer(write: BlockWriter, x: str, i: int, shapes: AttentionShapes) -> str:
+def _decoder_layer(write: BlockWriter, x: str, i: int, shapes: AttentionShapes, attending: bool) -> str:
     prefix = f"decoder.layers.{i}"
 
     def self_attention(y: str) -> str:
@@ -102,6 +106,9 @@ def _decoder_layer(write: BlockWriter, x: str, i: int, shapes: AttentionShapes) 
         name = f"{prefix}.cross_attention"
         site = f"{name}.input"
         query = write.linear_map(write.linear.prepare(y, site), site, f"{name}.w_q")
+        if attending:
+            query = write.rows(query, shapes.joined)  # (…, D) -> (B, W, D)
+            return write.join(write.flat(attend_openly(write.graph, write.config, query, i)), name)
         mask = AttentionMask(lengths="source_lengths", heads_ready=True)
         attended = write.attend(query, f"cross_key_{i}", f"cross_value_{i}", shapes, mask)
         return write.join(attended, name)

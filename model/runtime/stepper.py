@@ -1,10 +1,12 @@
-"""The Stepper that runs the graphs: slots are rows of pools, one pool for each width, and one for those apart."""
+"""The Stepper that runs the graphs: slots are rows of pools, one pool for each width and kind of slot."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import onnxruntime as ort
@@ -12,9 +14,9 @@ from numpy.typing import NDArray
 
 from model.bundle import Bundle
 from model.config import ModelConfig
-from model.decode.stepper import LogProbs, Tokens
+from model.decode.stepper import Attention, LogProbs, Tokens
 from model.errors import DecodeError
-from model.ports import TOP_K_BLOCK, cross_names, decoder_ports, encoder_ports
+from model.ports import TOP_K_BLOCK, PortSheet, attending_ports, cross_names, decoder_ports, encoder_ports
 from model.runtime.memory import bind_input, bind_output, zeros
 from model.runtime.pool import Pool
 from model.runtime.sessions import Provider, RuntimeOptions, open_session, provider_of
@@ -36,16 +38,29 @@ def open_stepper(bundle: Bundle, precision: str, runtime: RuntimeOptions | None 
     that is not there.
     """
     paths = (bundle.graph_path("encoder", precision), bundle.graph_path("decoder", precision))
-    return open_graphs(bundle.config, *paths, runtime or RuntimeOptions())
+    attending = bundle.graph_path("attending", precision) if bundle.attends(precision) else None
+    return open_graphs(bundle.config, *paths, runtime or RuntimeOptions(), attending)
 
 
-def open_graphs(config: ModelConfig, encoder: Path, decoder: Path, runtime: RuntimeOptions) -> OnnxStepper:
-    """The stepper of two graph files, outside of any bundle."""
+def open_graphs(
+    config: ModelConfig, encoder: Path, decoder: Path, runtime: RuntimeOptions, attending: Path | None = None
+) -> OnnxStepper:
+    """The stepper of two or three graph files, outside of any bundle."""
     return OnnxStepper(
         config,
         open_session(encoder, encoder_ports(config), runtime),
         open_session(decoder, decoder_ports(config), runtime),
+        None if attending is None else _later(attending, attending_ports(config), runtime),
     )
+
+
+def _later(path: Path, sheet: PortSheet, runtime: RuntimeOptions) -> Callable[[], ort.InferenceSession]:
+    """Opens the graph at `path` when it is called, which cannot fail then: it is tried now, and closed again.
+
+    A session has a copy of its weights, which those who never ask for an alignment need not pay for.
+    """
+    open_session(path, sheet, runtime)
+    return partial(open_session, path, sheet, runtime)
 
 
 def by_length(lengths: Sequence[int]) -> list[list[int]]:
@@ -66,14 +81,30 @@ def by_length(lengths: Sequence[int]) -> list[list[int]]:
     ]
 
 
+class PoolName(NamedTuple):
+    """What slots of one pool have in common."""
+
+    width: int
+    apart: bool
+    attending: bool
+
+
 class OnnxStepper:
     """Implements `model.decode.stepper.Stepper`. Not thread-safe: one thread drives it."""
 
-    def __init__(self, config: ModelConfig, encoder: ort.InferenceSession, decoder: ort.InferenceSession) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        encoder: ort.InferenceSession,
+        decoder: ort.InferenceSession,
+        open_attending: Callable[[], ort.InferenceSession] | None = None,
+    ) -> None:
+        """`open_attending` opens the attending decoder, which is done when it is first needed; None: there is none."""
         self._config = config
         self._encoder = encoder
         self._decoder = decoder
-        self._pools: dict[tuple[int, bool], Pool] = {}
+        self._open_attending = open_attending
+        self._pools: dict[PoolName, Pool] = {}
         self._places: dict[int, tuple[Pool, int]] = {}
         self._slots: dict[tuple[Pool, int], int] = {}
         self._next_slot = itertools.count()
@@ -95,11 +126,18 @@ class OnnxStepper:
         return provider_of(self._decoder)
 
     @property
+    def attends(self) -> bool:
+        """True if there is an attending decoder; see `Stepper.attends`."""
+        return self._open_attending is not None
+
+    @property
     def cache_bytes(self) -> int:
         """Memory of all caches, in bytes."""
         return sum(pool.nbytes for pool in self._pools.values())
 
-    def start(self, sources: Sequence[Sequence[int]], width: int, apart: bool = False) -> list[int]:
+    def start(
+        self, sources: Sequence[Sequence[int]], width: int, apart: bool = False, attending: bool = False
+    ) -> list[int]:
         """Encode `sources`, like lengths together, and give each a slot of `width` lanes; see `Stepper.start`."""
         if width < 1:
             raise DecodeError(f"a slot must have at least one lane, but {width} were asked for.")
@@ -108,9 +146,7 @@ class OnnxStepper:
         lengths = [len(source) for source in sources]
         groups = by_length(lengths)
         encoded = [self.encode([sources[i] for i in group])[1] for group in groups]
-        if (width, apart) not in self._pools:
-            self._pools[width, apart] = Pool(self._config, self._decoder, width)
-        pool = self._pools[width, apart]
+        pool = self._pool(PoolName(width, apart, attending))
         rows = pool.add(np.array(lengths, np.int32))
         for group, cross in zip(groups, encoded, strict=True):
             pool.fill([rows[i] for i in group], cross)
@@ -151,6 +187,13 @@ class OnnxStepper:
             raise DecodeError(f"a target must end within {self.max_positions} positions, but one is already there.")
         return pool.step(rows, tokens, k)
 
+    def attention(self, slots: Sequence[int]) -> Attention:
+        """What each lane attended to in the step just taken, (R, W, S); see `Stepper.attention`."""
+        pool, rows = self._rows(slots)
+        if not pool.attending:
+            raise DecodeError("only slots that were started as attending ones can be asked what they attended to.")
+        return pool.attention(rows)
+
     def reorder(self, slots: Sequence[int], parents: Tokens) -> None:
         """Let lane j of slot r carry on the history of lane `parents[r, j]`; see `Stepper.reorder`."""
         pool, rows = self._rows(slots)
@@ -179,6 +222,21 @@ class OnnxStepper:
             if not pool.count and self.cache_bytes > KEPT_BYTES:
                 pool.trim()
 
+    @cached_property
+    def _attending(self) -> ort.InferenceSession:
+        """The session of the attending decoder, opened when a sentence first needs it."""
+        if self._open_attending is None:
+            raise DecodeError(
+                "slots may be attending only where there is an attending decoder; publish the model anew."
+            )
+        return self._open_attending()
+
+    def _pool(self, name: PoolName) -> Pool:
+        if name not in self._pools:
+            session = self._attending if name.attending else self._decoder
+            self._pools[name] = Pool(self._config, session, name.width, name.attending)
+        return self._pools[name]
+
     def _padded(self, sources: Sequence[Sequence[int]]) -> tuple[Tokens, NDArray[np.int32]]:
         lengths = np.array([len(source) for source in sources], dtype=np.int32)
         if lengths.min() < 1 or lengths.max() > self.max_positions:
@@ -206,7 +264,9 @@ class OnnxStepper:
         places = [self._place_of(slot) for slot in slots]
         pool = places[0][0]
         if any(other is not pool for other, _ in places):
-            raise DecodeError("the slots of one step must all have the same number of lanes, and all or none be apart.")
+            raise DecodeError(
+                "the slots of one step must all have the same number of lanes, and all or none be apart, or attending."
+            )
         rows = np.array([row for _, row in places], dtype=np.int64)
         if len(set(slots)) != len(slots):
             raise DecodeError("a step must name a slot once, but one is named twice.")
