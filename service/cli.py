@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _ENGINE_SETTINGS = ("precision", "provider", "threads", "max_source_tokens", "max_slots", "max_batch_tokens")
 _SEARCH_OPTIONS: tuple[tuple[str, type, str], ...] = (
+    ("coverage_penalty", float, "how much it costs to leave parts of the source out; needs a beam (default: 0)"),
     ("max_length", int, "most tokens of a sentence's translation"),
     ("min_length", int, "fewest tokens of a sentence's translation"),
     ("no_repeat_ngram", int, "no sequence of so many tokens comes twice in a sentence"),

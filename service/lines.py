@@ -19,7 +19,7 @@ from model.runtime.sessions import RuntimeOptions
 from model.runtime.stepper import open_stepper
 from service.engine.cpus import usable_cpus
 from service.engine.opening import choose_precision
-from service.errors import InvalidText
+from service.errors import InvalidText, UnsupportedOption
 from service.jobs import SegmentResult
 from service.languages import Pair, resolve_pair
 from service.settings import Settings
@@ -67,7 +67,7 @@ def open_translator(source: str, target: str, settings: Settings, **options: Any
     """A translator with the first bundle of `settings` that goes from `source` to `target`.
 
     `options` are fields of `DecodeOptions`; those left out or None are the bundle's own. Raises `BundleError`,
-    `ProviderError`, `DecodeError` for an option out of range, or a `Refusal` for languages that no bundle has.
+    `ProviderError`, `DecodeError` for an option out of range, or a `Refusal` for what no bundle can do.
     """
     bundles = [Bundle.open(path) for path in settings.bundles]
     pair = resolve_pair(source, target, [pair for bundle in bundles for pair in pairs_of(bundle)])
@@ -79,7 +79,13 @@ def open_translator(source: str, target: str, settings: Settings, **options: Any
     limits = BatcherLimits(max_slots=settings.max_slots, max_batch_tokens=settings.max_batch_tokens)
     special = SpecialIds(bos_id=config.bos_id, eos_id=config.eos_id)
     longest = min(settings.max_source_tokens, config.max_positions)
-    stepper = open_stepper(bundle, choose_precision(bundle, settings), runtime)
+    precision = choose_precision(bundle, settings)
+    if (decode_options.coverage_penalty or decode_options.alignment) and not bundle.attends(precision):
+        message = (
+            f"alignment and coverage_penalty need an attending decoder, but {bundle.path} has none; publish it again."
+        )
+        raise UnsupportedOption(message)
+    stepper = open_stepper(bundle, precision, runtime)
     pipeline = Pipeline(bundle.tokenizer(), longest, pair.source, pair.target)
     return LineTranslator(pipeline, Engine(stepper, decode_options, limits, special))
 

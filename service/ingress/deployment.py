@@ -93,6 +93,9 @@ def serve_model(bundle: Bundle, settings: Settings, handle: Any, metrics: Reques
         precision=UNKNOWN,
         provider=UNKNOWN,
         defaults={"beam_size": defaults.beam_size, "length_penalty": defaults.length_penalty},
+        alignment=all(
+            map(bundle.attends, manifest.precisions if settings.precision == "auto" else [settings.precision])
+        ),
     )
     return ServedModel(
         info=info,

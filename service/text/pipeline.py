@@ -12,8 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from model.spans import Span
+from model.tokenizer import normalize
 from service.errors import Refusal, refusal_of
 from service.jobs import SegmentResult
+from service.text.alignment import Link, links, same, source_side, target_side
 from service.text.segments import CONTROLS, SEAM, Piece, refine, split
 
 WITHOUT_SPACES = frozenset({"bo", "ja", "km", "lo", "my", "th", "zh"})
@@ -22,6 +25,7 @@ WITHOUT_SPACES = frozenset({"bo", "ja", "km", "lo", "my", "th", "zh"})
 
 _CONTROLS = re.compile(f"[{CONTROLS}]+")
 _DAMAGE = re.compile("\ufffd+")
+_SPACES = re.compile(r"\s+")
 
 
 class TextCodec(Protocol):
@@ -39,6 +43,14 @@ class TextCodec(Protocol):
         """The vocabulary's own name of each id."""
         ...
 
+    def source_spans(self, text: str) -> list[Span]:
+        """Where in the normalised `text` each id of `encode(text)` stands, but for EOS."""
+        ...
+
+    def target_spans(self, ids: Sequence[int]) -> list[Span]:
+        """Where in `decode(ids)` each of `ids` stands."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -50,6 +62,8 @@ class Prepared:
     """For each text, its parts in order: a string that is kept, or the index of a segment."""
     sources: tuple[str, ...]
     """The text of each segment."""
+    texts: tuple[str, ...] = ()
+    """What was taken apart."""
 
     @property
     def source_tokens(self) -> int:
@@ -70,6 +84,7 @@ class Variant:
     """Sum of the scores of its segments' hypotheses."""
     log_prob: float
     """The same of their log-probabilities: that of the whole, were the segments independent."""
+    rank: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +119,16 @@ class Pipeline:
         """From language `source` into `target`, in segments of at most `max_source_tokens` ids, EOS included."""
         self._tokenizer = tokenizer
         self._limit = max_source_tokens
-        self._source = source.partition("-")[0]
-        self._seam = "" if target.partition("-")[0] in WITHOUT_SPACES else " "
+        self._source, self._target = source.partition("-")[0], target.partition("-")[0]
+        self._seam = "" if self._target in WITHOUT_SPACES else " "
 
     def prepare(self, texts: Iterable[str]) -> Prepared:
         """Take `texts` apart. The inverse of `restore`, with a model's work between them."""
         collector = _Collector()
+        texts = tuple(texts)
         layouts = tuple(self._layout(text, collector) for text in texts)
         sources = tuple(collector.indices)
-        return Prepared(tuple(tuple(self._tokenizer.encode(source)) for source in sources), layouts, sources)
+        return Prepared(tuple(tuple(self._tokenizer.encode(source)) for source in sources), layouts, sources, texts)
 
     def restore(self, prepared: Prepared, results: Sequence[SegmentResult]) -> list[Restored]:
         """Put the texts together again from `results`, which follow `prepared.segments`."""
@@ -144,6 +160,24 @@ class Pipeline:
             found += zip(names, best.token_log_probs, strict=True)
         return found
 
+    def alignment(self, prepared: Prepared, results: Sequence[SegmentResult], text: int, rank: int = 0) -> list[Link]:
+        """Which words of a text became which of its translation of `rank`, in the order of that; needs attention.
+
+        What was kept is linked with itself.
+        """
+        found: list[Link] = []
+        here = there = 0
+        for piece, part in zip(self._pieces(prepared.texts[text]), prepared.layouts[text], strict=True):
+            if isinstance(part, str):
+                made, inner = part, same(part, self._source not in WITHOUT_SPACES) if piece.text else []
+            else:
+                best = results[part].ranked(rank)
+                made = self._sentence(best.ids, prepared.sources[part])
+                inner = self._links(piece.text, best.ids, best.attention)
+            found += [link.moved(here, there) for link in inner]
+            here, there = here + len(piece.text), there + len(made)
+        return found
+
     def target_ids(self, text: str) -> tuple[int, ...]:
         """Ids of a piece of a translation, without EOS."""
         return tuple(self._tokenizer.encode(" ".join(text.split()))[:-1])
@@ -159,14 +193,26 @@ class Pipeline:
             ),
             sum(hypothesis.score for hypothesis in used),
             sum(hypothesis.log_prob for hypothesis in used),
+            rank,
         )
+
+    def _links(self, sentence: str, ids: Sequence[int], attention: Sequence[Sequence[float]]) -> list[Link]:
+        codec = self._tokenizer
+        tokens, spaced = codec.source_spans(_one_line(sentence)), self._source not in WITHOUT_SPACES
+        source = source_side(sentence, lambda part: normalize(_one_line(part)), tokens, spaced)
+        tokens, spaced = codec.target_spans(ids), self._target not in WITHOUT_SPACES
+        target = target_side(codec.decode(ids), _mended, tokens, spaced)
+        return links(source, target, attention)
 
     def _sentence(self, ids: Sequence[int], source: str) -> str:
         # An empty translation would drop the sentence in silence; its source stands in.
         return _clean(self._tokenizer.decode(ids)) or source
 
+    def _pieces(self, text: str) -> list[Piece]:
+        return [part for piece in split(text, self._source) for part in refine(piece, self._cost, self._limit)]
+
     def _layout(self, text: str, collector: _Collector) -> tuple[str | int, ...]:
-        pieces = [part for piece in split(text, self._source) for part in refine(piece, self._cost, self._limit)]
+        pieces = self._pieces(text)
         return tuple(
             collector.index(piece.text) if piece.translate else self._kept(pieces, position)
             for position, piece in enumerate(pieces)
@@ -196,4 +242,13 @@ class Pipeline:
 
 def _clean(sentence: str) -> str:
     """A model's sentence without what it has no say in, and with one sign for each run of damaged bytes."""
-    return _DAMAGE.sub("\ufffd", _CONTROLS.sub(" ", sentence)).strip()
+    return _mended(sentence).strip()
+
+
+def _mended(sentence: str) -> str:
+    return _DAMAGE.sub("\ufffd", _CONTROLS.sub(" ", sentence))
+
+
+def _one_line(sentence: str) -> str:
+    """A sentence with one space for each run of white space."""
+    return _SPACES.sub(" ", sentence)
