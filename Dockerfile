@@ -1,11 +1,12 @@
 # syntax=docker/dockerfile:1
-# The service in one image: not root, no torch, no compiler. `--build-arg RUNTIME=gpu` takes the CUDA runtime.
+# The service in one image: not root, no torch, no compiler (the build stage has one, for our own operators). `--build-arg RUNTIME=gpu` takes the CUDA runtime.
 ARG PYTHON=3.11-slim-bookworm
 
 FROM python:${PYTHON} AS build
 ARG RUNTIME=cpu
 WORKDIR /src
-COPY pyproject.toml constraints.txt README.md ./
+RUN apt-get update && apt-get install --yes --no-install-recommends g++
+COPY pyproject.toml hatch_build.py constraints.txt README.md ./
 COPY model model
 COPY service service
 COPY training training

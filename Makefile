@@ -6,6 +6,7 @@ VENV ?= .venv
 ARGS ?=
 NEEDED := Dragoman needs Python 3.11 or newer; install it, or name it: make PYTHON=/path/to/python3.11 ...
 BIN := $(VENV)/bin
+NATIVE := model/runtime/native
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
@@ -14,10 +15,10 @@ INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint
 help: ## list the verbs
 	@awk -F ': .*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-serve: $(VENV)/.serve ## set up what serving needs (no torch) and serve on 127.0.0.1:8000; Ctrl-C ends it
+serve: $(VENV)/.serve $(VENV)/.operators ## set up what serving needs (no torch) and serve on 127.0.0.1:8000; Ctrl-C ends it
 	@exec $(BIN)/dragoman serve $(ARGS)
 
-test: $(VENV)/.dev ## set up everything and run the whole suite; ARGS goes to pytest
+test: $(VENV)/.dev $(VENV)/.operators ## set up everything and run the whole suite; ARGS goes to pytest
 	@exec $(BIN)/python -m pytest $(ARGS)
 
 check: $(VENV)/.dev ## lint, formatting, types; alert rules too where promtool is installed
@@ -32,11 +33,11 @@ format: $(VENV)/.dev ## put every file into the house's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.dev ## measure the engine, alone and against CTranslate2, and the whole service on this machine
+bench: $(VENV)/.dev $(VENV)/.operators ## measure the engine, alone and against CTranslate2, and the whole service on this machine
 	@for bench in stepper ctranslate2 service; do $(BIN)/python -m tests.benchmarks.bench_$$bench || exit; done
 
 clean: ## remove the environment and every cache
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist $(NATIVE)/operators.so
 
 $(VENV)/.serve: pyproject.toml constraints.txt | $(BIN)/pip
 	$(INSTALL) '.[cpu]'
@@ -45,6 +46,11 @@ $(VENV)/.serve: pyproject.toml constraints.txt | $(BIN)/pip
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/pip
 	$(INSTALL) '.[cpu,train,dev,bench]'
 	@touch $@ $(VENV)/.serve
+
+# The library of our own operators; without a compiler the stock ones run, and a library that cannot be built ends nothing.
+$(VENV)/.operators: $(wildcard $(NATIVE)/*.cpp $(NATIVE)/*.h $(NATIVE)/build.py) | $(BIN)/pip
+	@$(BIN)/python -m model.runtime.native.build || true
+	@touch $@
 
 $(BIN)/pip:
 	@command -v $(PYTHON) >/dev/null || { echo '$(PYTHON) is not there. $(NEEDED)' >&2; exit 1; }

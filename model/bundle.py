@@ -2,9 +2,13 @@
 
     manifest.json       what is inside: names, configuration, graphs, defaults, proof, hash and size of every file
     tokenizer.model     SentencePiece
-    attending.<precision>.onnx   the decoder that tells what it attends to; may be missing
-    encoder.<precision>.onnx, decoder.<precision>.onnx   and a `.weights` file beside a graph too large for protobuf
+    encoder.<precision>.onnx, decoder.<precision>.onnx                  the graphs, for every ONNX Runtime
+    attending.<precision>.onnx                                          the decoder that tells what it attends to
+    encoder.<precision>.native.onnx, decoder.<precision>.native.onnx    the same for our own operators
+    weights.<precision>.bin                                             the large constants of all graphs of a precision
     MODEL_CARD.md       data, training, quality, licence, for a person
+
+Graphs that attend, and graphs for our own operators, may be missing.
 
 A bundle is written whole or not at all, and is read only if every file is the one that was written.
 """
@@ -23,11 +27,12 @@ from typing import Any
 
 from model.config import ModelConfig
 from model.errors import BundleError, ConfigError, TokenizerError
-from model.ports import OPTIONAL_ROLES, ROLES, Role
+from model.ports import OPERATORS, OPTIONAL_ROLES, ROLES, GraphPaths, paths_of
 from model.tokenizer import Tokenizer
 
-FORMAT_VERSION = 1
-"""Raised when an older reader could not read the folder rightly."""
+FORMAT_VERSION = 2
+"""Raised when an older reader could not read the folder rightly. 1 had one pair of graphs for each precision, with
+their constants inside; it is still read."""
 
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.model"
@@ -54,8 +59,10 @@ class Manifest:
     target_languages: tuple[str, ...]
     model: dict[str, Any]
     """`ModelConfig` as a dictionary."""
-    precisions: dict[str, dict[str, str]]
-    """precision -> role -> file name."""
+    precisions: dict[str, dict[str, dict[str, str]]]
+    """precision -> operators -> role -> file name."""
+    weights: dict[str, str] = field(default_factory=dict)
+    """precision -> name of the file with its large constants; a precision that is missing has them in its graphs."""
     decoding: DecodingDefaults = field(default_factory=DecodingDefaults)
     calibration: dict[str, Any] = field(default_factory=dict)
     """Range of every quantised input, and on how much text it was seen; empty without int8."""
@@ -72,21 +79,27 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: str, where: str) -> Manifest:
-        """The inverse of `to_json`. Raises `BundleError` for anything else than a manifest of this format version."""
+        """The inverse of `to_json`; a manifest of format 1 is read as one of today.
+
+        Raises `BundleError` for anything else.
+        """
         try:
             values = json.loads(text)
         except ValueError as error:
             raise BundleError(f"{where} must be JSON, but is not: {error}.") from error
         if not isinstance(values, dict) or "format_version" not in values:
             raise BundleError(f"{where} must be a manifest with a format_version, but has none.")
-        if values["format_version"] != FORMAT_VERSION:
+        if values["format_version"] not in range(1, FORMAT_VERSION + 1):
             raise BundleError(
-                f"{where} must have format_version {FORMAT_VERSION}, but has {values['format_version']!r}; "
+                f"{where} must have a format_version up to {FORMAT_VERSION}, but has {values['format_version']!r}; "
                 "use the release that wrote it, or publish the model again with this one."
             )
         if unknown := sorted(set(values) - {entry.name for entry in fields(cls)}):
             raise BundleError(f"{where} must hold only known fields, but has {', '.join(unknown)}.")
         _check_types(values, where)
+        if values["format_version"] == 1:
+            values = _from_format_1(values)
+            _check_types(values, where)
         try:
             return cls(
                 **{
@@ -100,13 +113,32 @@ class Manifest:
             raise BundleError(f"{where} must hold every field of a manifest, but: {error}.") from error
 
 
+def _from_format_1(values: dict[str, Any]) -> dict[str, Any]:
+    """Format 1 named no operators, for there were only the stock ones."""
+    graphs = {precision: {"stock": roles} for precision, roles in values.get("precisions", {}).items()}
+    return {**values, "format_version": FORMAT_VERSION, "precisions": graphs}
+
+
+_DEPTHS = {
+    **dict.fromkeys(("model", "weights", "decoding", "calibration", "alignment", "parity"), 1),
+    "files": 2,
+    "precisions": 3,
+}
+"""How many objects stand inside each other in the parts that are read by key."""
+
+
 def _check_types(values: dict[str, Any], where: str) -> None:
     """Raise `BundleError` unless the parts that are read by key are mappings."""
-    for name in ("model", "precisions", "decoding", "calibration", "alignment", "parity", "files"):
+    for name, depth in _DEPTHS.items():
         part = values.get(name, {})
-        nested = part.values() if isinstance(part, dict) and name in ("precisions", "files") else ()
-        if not isinstance(part, dict) or not all(isinstance(value, dict) for value in nested):
+        # In format 1 there is one level less.
+        levels = depth - 1 if name == "precisions" and values["format_version"] == 1 else depth
+        if not _nested(part, levels):
             raise BundleError(f"{name} in {where} must be an object of the manifest's form, but is {part!r:.80}.")
+
+
+def _nested(part: Any, depth: int) -> bool:
+    return depth == 0 or (isinstance(part, dict) and all(_nested(value, depth - 1) for value in part.values()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,10 +150,12 @@ class BundleContents:
     source_languages: tuple[str, ...]
     target_languages: tuple[str, ...]
     config: ModelConfig
-    precisions: Mapping[str, Mapping[str, str]]
-    """precision -> role -> file name, as `ExportRecord.precisions` has it."""
+    precisions: Mapping[str, Mapping[str, Mapping[str, str]]]
+    """precision -> operators -> role -> file name, as `ExportRecord.precisions` has it."""
+    weights: Mapping[str, str]
+    """precision -> name of the file with its large constants."""
     graph_files: tuple[Path, ...]
-    """Where the graphs and their side files are now; their names stay."""
+    """Where the graphs and their weights are now; their names stay."""
     tokenizer: Path
     model_card: str
     decoding: DecodingDefaults = field(default_factory=DecodingDefaults)
@@ -162,16 +196,16 @@ class Bundle:
             bundle._check_file(name, verify)
         return bundle
 
-    def graph_path(self, role: Role, precision: str) -> Path:
-        """The graph file of a role in a precision. Raises `BundleError` for a precision that is not inside."""
+    def graph_paths(self, precision: str) -> GraphPaths:
+        """The graphs of a precision. Raises `BundleError` for a precision that is not inside."""
         if precision not in self.manifest.precisions:
             there = ", ".join(self.manifest.precisions)
             raise BundleError(f"precision must be one of those in {self.path} ({there}), but is {precision!r}.")
-        return self.path / self.manifest.precisions[precision][role]
+        return paths_of(self.path, self.manifest.precisions[precision])
 
     def attends(self, precision: str) -> bool:
         """True if there is an attending decoder of this precision, which alignment and coverage need."""
-        return "attending" in self.manifest.precisions.get(precision, {})
+        return "attending" in self.manifest.precisions.get(precision, {}).get("stock", {})
 
     def tokenizer(self) -> Tokenizer:
         """Load the tokenizer. Raises `BundleError` when it and the embedding disagree on the number of ids."""
@@ -181,11 +215,12 @@ class Bundle:
         manifest = self.manifest
         if not manifest.precisions:
             raise BundleError(f"the manifest of {self.path} must name at least one precision, but names none.")
-        wanted = {TOKENIZER}
-        for precision, roles in manifest.precisions.items():
-            if not set(ROLES) <= set(roles) <= {*ROLES, *OPTIONAL_ROLES}:
-                raise BundleError(f"precision {precision} must have the graphs {', '.join(ROLES)}, but has {roles}.")
-            wanted |= set(roles.values())
+        wanted = {TOKENIZER, *manifest.weights.values()}
+        for precision, graphs in manifest.precisions.items():
+            _check_graphs(precision, graphs)
+            wanted |= {name for roles in graphs.values() for name in roles.values()}
+        if strangers := sorted(set(manifest.weights) - set(manifest.precisions)):
+            raise BundleError(f"weights of {self.path} must belong to one of its precisions, but not {strangers} do.")
         if unlisted := sorted(wanted - set(manifest.files)):
             raise BundleError(f"the manifest of {self.path} must list every file it uses, but lacks {unlisted}.")
         for name in manifest.files:
@@ -204,6 +239,21 @@ class Bundle:
         if verify and (found := sha256(path)) != listed.get("sha256"):
             raise BundleError(
                 f"{path} must have the SHA-256 {listed.get('sha256')}, but has {found}; fetch the bundle again."
+            )
+
+
+def _check_graphs(precision: str, graphs: Mapping[str, Mapping[str, str]]) -> None:
+    """Raise `BundleError` unless these are the graphs, with stock operators and perhaps with our own too."""
+    if "stock" not in graphs or not set(graphs) <= set(OPERATORS):
+        raise BundleError(
+            f"precision {precision} must have graphs with the operators stock, and may have some with native, "
+            f"but has {', '.join(graphs) or 'none'}."
+        )
+    for operators, roles in graphs.items():
+        if not set(ROLES) <= set(roles) <= {*ROLES, *OPTIONAL_ROLES}:
+            raise BundleError(
+                f"precision {precision} must have the graphs {', '.join(ROLES)} with {operators} operators, "
+                f"but has {dict(roles)}."
             )
 
 
@@ -253,7 +303,11 @@ def _fill(folder: Path, contents: BundleContents) -> None:
         source_languages=contents.source_languages,
         target_languages=contents.target_languages,
         model=contents.config.to_dict(),
-        precisions={precision: dict(roles) for precision, roles in contents.precisions.items()},
+        precisions={
+            precision: {operators: dict(roles) for operators, roles in graphs.items()}
+            for precision, graphs in contents.precisions.items()
+        },
+        weights=dict(contents.weights),
         decoding=contents.decoding,
         calibration=dict(contents.calibration),
         alignment=dict(contents.alignment),

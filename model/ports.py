@@ -21,8 +21,9 @@ be the same buffer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from model.config import ModelConfig
@@ -30,12 +31,19 @@ from model.errors import BundleError
 
 Role = Literal["encoder", "decoder", "attending"]
 Precision = Literal["f32", "int8"]
+Operators = Literal["stock", "native"]
 DType = Literal["float32", "int32", "int64"]
 
 ROLES: tuple[Role, ...] = ("encoder", "decoder")
 OPTIONAL_ROLES: tuple[Role, ...] = ("attending",)
 """Graphs that a bundle may do without."""
 PRECISIONS: tuple[Precision, ...] = ("f32", "int8")
+OPERATORS: tuple[Operators, ...] = ("stock", "native")
+"""What a graph is written with: the operators that ONNX Runtime brings along, which run everywhere, or our own library
+of them, which is faster where it runs. The ports are the same."""
+
+GraphPaths = Mapping[Operators, Mapping[Role, Path]]
+"""Where the graphs of one precision are; `stock` is always there, an optional role need not be."""
 
 MASKED = -1e9
 """Added to the score of a cache entry that a lane must not see. Finite: a lane that sees nothing gives no NaN."""
@@ -120,6 +128,16 @@ def attending_ports(config: ModelConfig) -> PortSheet:
     """
     sheet = decoder_ports(config)
     return PortSheet(sheet.inputs, (*sheet.outputs, Port(ATTENTION, "float32", ("rows", "lanes", "source"))))
+
+
+def paths_of(folder: Path, graphs: Mapping[str, Mapping[str, str]]) -> GraphPaths:
+    """Where the graphs are that a manifest names, operators -> role -> file name; only those that there are."""
+    roles = (*ROLES, *OPTIONAL_ROLES)
+    return {
+        operators: {role: folder / graphs[operators][role] for role in roles if role in graphs[operators]}
+        for operators in OPERATORS
+        if operators in graphs
+    }
 
 
 def port_sheet(role: Role, config: ModelConfig) -> PortSheet:

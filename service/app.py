@@ -133,15 +133,14 @@ def serve(settings: Settings, announce: Callable[[str], object] = sys.stdout.wri
     """Serve on this machine until SIGINT or SIGTERM, then end everything that was started.
 
     `announce` is told the address once a translation has worked. Raises `SettingsError` before anything is started when
-    the port is taken, `BundleError` when a bundle cannot be read or lacks what is asked for, and `StartError` when the
-    service does not come up.
+    the port is taken, `BundleError` when a bundle cannot be read or lacks what is asked for, `ProviderError` when what
+    is to run its graphs is not there, and `StartError` when the service does not come up.
     """
-    from service.engine.opening import choose_precision  # noqa: PLC0415
+    from service.engine.opening import check_graphs  # noqa: PLC0415
 
     configure(settings.log_level)
     for path in settings.bundles:
-        bundle = Bundle.open(path)
-        bundle.graph_path("decoder", choose_precision(bundle, settings))
+        check_graphs(Bundle.open(path), settings)
     prepare()
     with claimed_port(settings.host, settings.port) as port, suppress(KeyboardInterrupt), interruptible():
         settings = settings.model_copy(update={"port": port})

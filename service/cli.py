@@ -21,7 +21,15 @@ from service.settings import ENV_PREFIX, Settings
 if TYPE_CHECKING:
     from service.lines import LineTranslator
 
-_ENGINE_SETTINGS = ("precision", "provider", "threads", "max_source_tokens", "max_slots", "max_batch_tokens")
+_ENGINE_SETTINGS = (
+    "precision",
+    "provider",
+    "operators",
+    "threads",
+    "max_source_tokens",
+    "max_slots",
+    "max_batch_tokens",
+)
 _SEARCH_OPTIONS: tuple[tuple[str, type, str], ...] = (
     ("coverage_penalty", float, "how much it costs to leave parts of the source out; needs a beam (default: 0)"),
     ("max_length", int, "most tokens of a sentence's translation"),

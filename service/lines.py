@@ -15,10 +15,9 @@ from model.decode.batcher import Finished, decode_all
 from model.decode.options import DecodeOptions, SpecialIds, chosen
 from model.decode.stepper import Stepper
 from model.errors import BundleError
-from model.runtime.sessions import RuntimeOptions
 from model.runtime.stepper import open_stepper
 from service.engine.cpus import usable_cpus
-from service.engine.opening import choose_precision
+from service.engine.opening import choose_precision, runtime_for
 from service.errors import InvalidText, UnsupportedOption
 from service.jobs import SegmentResult
 from service.languages import Pair, resolve_pair
@@ -75,7 +74,7 @@ def open_translator(source: str, target: str, settings: Settings, **options: Any
     config, defaults = bundle.config, bundle.manifest.decoding
     usual = DecodeOptions(beam_size=defaults.beam_size, length_penalty=defaults.length_penalty, repetition_guard=True)
     decode_options = chosen(usual, **options)
-    runtime = RuntimeOptions(provider=settings.provider, threads=settings.threads or usable_cpus())
+    runtime = runtime_for(settings, threads=settings.threads or usable_cpus())
     limits = BatcherLimits(max_slots=settings.max_slots, max_batch_tokens=settings.max_batch_tokens)
     special = SpecialIds(bos_id=config.bos_id, eos_id=config.eos_id)
     longest = min(settings.max_source_tokens, config.max_positions)

@@ -61,6 +61,8 @@ class Settings(BaseSettings):
     """Which graphs of a bundle to run; `auto` takes int8 on the CPU and f16 on CUDA where the bundle has them."""
     provider: Literal["cpu", "cuda"] = "cpu"
     """What runs the graphs. CUDA where there is none is an error, never a silent fall-back."""
+    operators: Literal["auto", "native", "stock"] = "auto"
+    """Which operators run: `native` are our own, `stock` those of ONNX Runtime; `auto` takes native where it can."""
     threads: Annotated[int, Field(ge=0)] = 0
     """Threads of one engine replica; 0 shares the CPUs this process may use, but one, among the replicas."""
 
@@ -202,6 +204,8 @@ def _impossible_devices(s: Settings) -> Iterator[str]:
         yield f"engine_gpus must be 0 when provider is cpu, but is {s.engine_gpus}; set provider to cuda."
     if s.provider == "cuda" and not s.engine_gpus:
         yield "engine_gpus must be above 0 when provider is cuda; give each engine replica a GPU or a part of one."
+    if s.provider == "cuda" and s.operators == "native":
+        yield "operators must be auto or stock when provider is cuda; the native ones are made for the CPU."
     if s.provider == "cuda" and s.precision == "int8":
         yield "precision must be auto, f16 or f32 when provider is cuda; int8 graphs are made for the CPU."
     if s.provider == "cpu" and s.precision == "f16":

@@ -27,7 +27,9 @@ def _exposed() -> set[str]:
     registry = open_registry("engine")
     HttpMetrics(registry)
     RequestMetrics(registry)
-    EngineMetrics(registry, ModelLabels(model="en-de", version="1", precision="int8", provider="cpu"))
+    EngineMetrics(
+        registry, ModelLabels(model="en-de", version="1", precision="int8", provider="cpu", operators="stock")
+    )
     return {family.name + suffix for family in registry.collect() for suffix in SUFFIXES[family.type]}
 
 

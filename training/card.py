@@ -24,6 +24,8 @@ class CardFacts:
     sources: Sequence[Mapping[str, Any]]
     """`sources.json` of the corpus; empty when there is none."""
     precision: str
+    operators: str
+    """Those that ran for the scores and the samples."""
     evaluations: Sequence[Evaluation]
     samples: Sequence[tuple[str, str]]
     parity: str
@@ -81,8 +83,8 @@ def _scores(facts: CardFacts) -> list[str]:
         return []
     recipe = facts.recipe
     about = (
-        f"The {facts.precision} graphs of this bundle, one line at a time as a segment, beam {recipe.beam_size}, "
-        f"length penalty {recipe.length_penalty}. `dragoman-train evaluate` repeats them."
+        f"The {facts.precision} graphs of this bundle with {facts.operators} operators, one line at a time as a "
+        f"segment, beam {recipe.beam_size}, length penalty {recipe.length_penalty}. `dragoman-train evaluate` repeats them."
     )
     held_out = (
         "`reserved` holds strings of packages that were kept out of training altogether; the other sets of the corpus "

@@ -7,11 +7,12 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from model.bundle import Bundle
 from model.decode.options import DecodeOptions
 from model.errors import BundleError, ModelError
-from model.runtime.sessions import RuntimeOptions
+from model.runtime.sessions import OperatorChoice, RuntimeOptions
 from model.runtime.stepper import open_stepper
 from training.checkpoint import CheckpointError
 from training.corpus.build import DEFAULT_CACHE, build_corpus
@@ -113,6 +114,9 @@ def _evaluate_parser(steps: argparse._SubParsersAction) -> None:  # type: ignore
     parser.add_argument("--corpus", type=Path, help="score every test set of this corpus")
     _test_argument(parser)
     parser.add_argument("--precision", help="int8 or f32; the first of the bundle if not given")
+    parser.add_argument(
+        "--operators", choices=get_args(OperatorChoice), default="auto", help="auto: native where they can run"
+    )
     parser.add_argument("--beam-size", type=int, help="the bundle's own if not given")
     parser.add_argument("--length-penalty", type=float, help="the bundle's own if not given")
     parser.add_argument("--coverage-penalty", type=float, default=0.0, help="cost of leaving parts of a source out")
@@ -181,7 +185,8 @@ def _evaluate(options: argparse.Namespace) -> None:
         raise BundleError(
             f"--coverage-penalty needs an attending decoder, but {bundle.path} has none; publish it again."
         )
-    translator = Translator(open_stepper(bundle, precision, RuntimeOptions()), bundle.tokenizer(), asked)
+    stepper = open_stepper(bundle, precision, RuntimeOptions(operators=options.operators))
+    translator = Translator(stepper, bundle.tokenizer(), asked)
     evaluations = [evaluate(translator, test) for test in tests]
     if options.json:
         options.json.write_text(json.dumps(as_json(evaluations), indent=2) + "\n", encoding="utf-8")
@@ -190,6 +195,7 @@ def _evaluate(options: argparse.Namespace) -> None:
         for found in evaluations:
             text = "".join(f"{output}\n" for output in found.outputs)
             (options.outputs / f"{found.name}.{pair[1]}").write_text(text, encoding="utf-8")
+    print(f"{precision} graphs with {stepper.operators} operators", file=sys.stderr)
     _say(table(evaluations))
 
 

@@ -17,7 +17,8 @@ from model.decode.options import DecodeOptions
 from model.export.exporter import ExportRecord, export_graphs
 from model.export.parity import ParityReport, prove_parity
 from model.nn.transformer import Transformer, parameter_count
-from model.ports import Precision
+from model.ports import OPERATORS, Operators, Precision
+from model.runtime.native.build import obstacle
 from model.runtime.sessions import RuntimeOptions
 from model.runtime.stepper import open_graphs
 from model.tokenizer import Tokenizer
@@ -75,14 +76,15 @@ class Published:
 
     bundle: Bundle
     parity: str
-    """How far the graphs are from the network, a line for each precision."""
+    """How far the graphs are from the network, a line for each pair of them."""
     evaluations: list[Evaluation]
 
 
 def publish(run: Run, recipe: PublishRecipe, out: Path, test_sets: Sequence[TestSet]) -> Published:
     """Write the bundle of `run` to `out`.
 
-    Raises `ParityError` when the graphs do not compute what the network computes; then nothing is written.
+    Raises `ParityError` when the graphs do not compute what the network computes; then nothing is written. Native
+    graphs are left out where they cannot run, for then they cannot be proved.
     """
     weights, averaged = run.weights()
     tokenizer = Tokenizer(run.tokenizer)
@@ -90,9 +92,14 @@ def publish(run: Run, recipe: PublishRecipe, out: Path, test_sets: Sequence[Test
     with tempfile.TemporaryDirectory() as workshop:
         precisions: tuple[Precision, ...] = tuple(dict.fromkeys(("f32", *recipe.precisions)))  # type: ignore[arg-type]
         calibration = pairs[: recipe.calibration_sentences]
-        record = export_graphs(run.config, weights, Path(workshop), precisions, calibration)
+        reason = obstacle()
+        operators: tuple[Operators, ...] = OPERATORS if reason is None else ("stock",)
+        record = export_graphs(run.config, weights, Path(workshop), precisions, calibration, operators)
         parity = prove_parity(run.config, weights, record, pairs[-recipe.parity_sentences :])
-        translator = _translator(run.config, record, recipe, tokenizer)
+        summary = parity.summary() + (f"\nno native graphs: {reason}" if reason else "")
+        stepper = open_graphs(run.config, record.graph_paths(recipe.precisions[0]), RuntimeOptions())
+        defaults = DecodeOptions(beam_size=recipe.beam_size, length_penalty=recipe.length_penalty)
+        translator = Translator(stepper, tokenizer, defaults)
         evaluations = [evaluate(translator, test_set) for test_set in test_sets]
         translations = translator.translate(recipe.samples).texts
         facts = CardFacts(
@@ -100,38 +107,33 @@ def publish(run: Run, recipe: PublishRecipe, out: Path, test_sets: Sequence[Test
             run={**run.description, "end": _end(run, averaged)},
             sources=_sources(run.corpus),
             precision=recipe.precisions[0],
+            operators=stepper.operators,
             evaluations=evaluations,
             samples=list(zip(recipe.samples, translations, strict=True)),
-            parity=parity.summary(),
+            parity=summary,
         )
         bundle = write_bundle(out, _contents(run, recipe, record, parity, model_card(facts)))
-    return Published(bundle, parity.summary(), evaluations)
+    return Published(bundle, summary, evaluations)
 
 
 def _contents(run: Run, recipe: PublishRecipe, record: ExportRecord, parity: ParityReport, card: str) -> BundleContents:
-    precisions = {name: record.precisions[name] for name in recipe.precisions}
-    wanted = {name for roles in precisions.values() for name in roles.values()}
+    chosen = record.only(recipe.precisions)
     return BundleContents(
         name=recipe.name,
         version=recipe.version,
         source_languages=(run.languages[0],),
         target_languages=(run.languages[1],),
         config=run.config,
-        precisions=precisions,
-        graph_files=tuple(file for file in record.files if any(file.name.startswith(name) for name in wanted)),
+        precisions=chosen.precisions,
+        weights=chosen.weights,
+        graph_files=chosen.files,
         tokenizer=run.tokenizer,
         model_card=card,
         decoding=DecodingDefaults(beam_size=recipe.beam_size, length_penalty=recipe.length_penalty),
-        calibration=record.calibration if "int8" in precisions else {},
+        calibration=record.calibration if "int8" in chosen.precisions else {},
         alignment=asdict(record.alignment),
         parity=parity.to_dict(),
     )
-
-
-def _translator(config: ModelConfig, record: ExportRecord, recipe: PublishRecipe, tokenizer: Tokenizer) -> Translator:
-    encoder, decoder = (record.graph_path(role, recipe.precisions[0]) for role in ("encoder", "decoder"))
-    options = DecodeOptions(beam_size=recipe.beam_size, length_penalty=recipe.length_penalty)
-    return Translator(open_graphs(config, encoder, decoder, RuntimeOptions()), tokenizer, options)
 
 
 def _dev_pairs(run: Run, tokenizer: Tokenizer) -> list[Pair]:

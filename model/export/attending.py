@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.config import ModelConfig
+from model.export.blocks import BlockWriter
 from model.export.calibration import Pair
 from model.export.graph import GraphWriter
 from model.nn.attention import MultiHeadAttention
@@ -29,13 +29,18 @@ COMMON = 0.05
 """A token that stands in more than this share of the sources is no name: full stops say little about words."""
 
 
-def attend_openly(graph: GraphWriter, config: ModelConfig, query: str, layer: int) -> str:
-    """softmax(Q Kᵀ) V over the source for a query (B, W, D) that already holds 1/√K; returns (B, W, D).
+def attend_openly(blocks: BlockWriter, query: str, layer: int) -> str:
+    """softmax(Q Kᵀ) V over the source for a query (…, D) that already holds 1/√K; returns (…, D).
 
     Written out, since the operators that do it in one node keep the softmax to themselves; here it becomes an output.
     """
-    split = graph.node("Reshape", query, graph.integers(0, 0, config.heads, config.head_size))  # -> (B, W, H, K)
-    heads = graph.node("Transpose", split, perm=[0, 2, 1, 3])  # (B, W, H, K) -> (B, H, W, K)
+    graph, config = blocks.graph, blocks.config
+    split = (config.heads, config.head_size)
+    if blocks.linear.keeps_axes:
+        heads = blocks.split_heads(query, graph.integers(0, 0, *split))  # (B, W, D) -> (B, H, W, K)
+    else:
+        shape = graph.node("Concat", graph.node("Shape", "tokens"), graph.integers(*split), axis=0)
+        heads = blocks.split_heads(query, shape)  # (B · W, D) -> (B, H, W, K)
     keys = graph.node("Transpose", f"cross_key_{layer}", perm=[0, 1, 3, 2])  # (B, H, S, K) -> (B, H, K, S)
     scores = graph.node("MatMul", heads, keys)  # (B, H, W, K), (B, H, K, S) -> (B, H, W, S)
     masked = graph.node("Where", _beyond(graph, f"cross_key_{layer}"), graph.scalar(MASKED), scores)
@@ -44,7 +49,7 @@ def attend_openly(graph: GraphWriter, config: ModelConfig, query: str, layer: in
     graph.output(graph.node("ReduceMean", shares, graph.integers(1), keepdims=0), ATTENTION)
     attended = graph.node("MatMul", shares, f"cross_value_{layer}")  # (B, H, W, S), (B, H, S, K) -> (B, H, W, K)
     joined = graph.node("Transpose", attended, perm=[0, 2, 1, 3])  # (B, H, W, K) -> (B, W, H, K)
-    return graph.node("Reshape", joined, graph.integers(0, 0, config.d_model))  # (B, W, H, K) -> (B, W, D)
+    return blocks.flat(graph.node("Reshape", joined, graph.integers(0, 0, config.d_model)))  # (B, W, H, K) -> (…, D)
 
 
 def _beyond(graph: GraphWriter, keys: str) -> str:

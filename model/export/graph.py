@@ -11,15 +11,15 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from model.export.weightfile import LEAST_BYTES, WeightFile
 from model.ports import Port, PortSheet
 
 OPSET = 24
 """TensorScatter, the in-place cache write, is standard from this opset on."""
 IR_VERSION = 11
 MICROSOFT = "com.microsoft"
-
-EXTERNAL_DATA_BYTES = 1 << 30
-"""A graph whose constants weigh more keeps them in a side file: protobuf ends at 2 GiB."""
+NATIVE = "dragoman"
+"""The domain of our own operators."""
 
 _DTYPES = {"float32": TensorProto.FLOAT, "int32": TensorProto.INT32, "int64": TensorProto.INT64}
 
@@ -30,15 +30,13 @@ class GraphWriter:
     def __init__(self, name: str) -> None:
         self._name = name
         self._nodes: list[onnx.NodeProto] = []
-        self._constants: dict[str, onnx.TensorProto] = {}
-        self._bytes = 0
+        self._constants: dict[str, NDArray[Any]] = {}
         self._count = 0
 
     def constant(self, name: str, value: NDArray[Any]) -> str:
         """An initializer called `name`. Asked for again, it must be the same array and is stored once."""
         if name not in self._constants:
-            self._constants[name] = numpy_helper.from_array(np.ascontiguousarray(value), name)
-            self._bytes += value.nbytes
+            self._constants[name] = np.ascontiguousarray(value)
         return name
 
     def integers(self, *values: int) -> str:
@@ -70,27 +68,24 @@ class GraphWriter:
                     if name == value:
                         names[i] = port
 
-    def save(self, path: Path, sheet: PortSheet) -> list[Path]:
-        """Write the graph with the ports of `sheet` and check it. Returns the file, and a big graph's side file."""
+    def save(self, path: Path, sheet: PortSheet, weights: WeightFile) -> None:
+        """Write the graph with the ports of `sheet`, its large constants into `weights` beside it, and check it."""
         graph = helper.make_graph(
             self._nodes,
             self._name,
             [_value_info(port) for port in sheet.inputs],
             [_value_info(port) for port in sheet.outputs],
-            initializer=list(self._constants.values()),
+            initializer=[
+                weights.tensor(name, value) if value.nbytes >= LEAST_BYTES else numpy_helper.from_array(value, name)
+                for name, value in self._constants.items()
+            ],
         )
-        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
+        # Only what is used: a reader may refuse a domain that it does not know.
+        domains = sorted({node.domain for node in self._nodes} - {""})
+        opsets = [helper.make_opsetid("", OPSET), *(helper.make_opsetid(domain, 1) for domain in domains)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="dragoman")
-        if self._bytes <= EXTERNAL_DATA_BYTES:
-            onnx.save_model(model, path)
-            files = [path]
-        else:
-            side = path.with_suffix(".weights")
-            side.unlink(missing_ok=True)  # onnx appends to an existing side file
-            onnx.save_model(model, path, save_as_external_data=True, location=side.name, size_threshold=1024)
-            files = [path, side]
+        path.write_bytes(model.SerializeToString(deterministic=True))
         onnx.checker.check_model(str(path))
-        return files
 
 
 def _value_info(port: Port) -> onnx.ValueInfoProto:

@@ -27,7 +27,6 @@ from model.export.compare import (
     full_pass_language,
 )
 from model.export.exporter import ExportRecord, load_network
-from model.ports import OPTIONAL_ROLES, ROLES
 from model.runtime.sessions import RuntimeOptions
 from model.runtime.stepper import open_graphs
 
@@ -54,7 +53,7 @@ class ParityLimits:
 
 @dataclass(frozen=True)
 class Parity:
-    """How one precision compares with the network."""
+    """How the graphs of one precision and set of operators compare with the network."""
 
     values: ValueDifferences
     attention: AttentionDifferences
@@ -63,23 +62,24 @@ class Parity:
 
 @dataclass(frozen=True)
 class ParityReport:
-    """Every precision that was proved."""
+    """All graphs that were proved."""
 
-    precisions: dict[str, Parity] = field(default_factory=dict)
+    graphs: dict[str, Parity] = field(default_factory=dict)
+    """By precision, or by precision and operators: `int8`, `int8 native`."""
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for the manifest."""
-        return {precision: asdict(parity) for precision, parity in self.precisions.items()}
+        return {name: asdict(parity) for name, parity in self.graphs.items()}
 
     def summary(self) -> str:
-        """A line for each precision, for people."""
+        """A line for each pair of graphs, for people."""
         return "\n".join(
-            f"{precision}: largest difference {parity.values.log_prob:.2e} in log-probabilities over "
+            f"{name}: largest difference {parity.values.log_prob:.2e} in log-probabilities over "
             f"{parity.values.positions} positions, {parity.values.cross:.2e} in cross keys and values, "
             f"{parity.attention.difference:.2e} in attention; "
             f"top-1 agreement {parity.values.top1:.4f}; {parity.texts.equal} of {parity.texts.texts} texts equal, "
             f"similarity {parity.texts.similarity:.4f}"
-            for precision, parity in self.precisions.items()
+            for name, parity in self.graphs.items()
         )
 
 
@@ -90,9 +90,10 @@ def prove_parity(
     samples: Sequence[Pair],
     limits: ParityLimits | None = None,
 ) -> ParityReport:
-    """Compare every precision of `record` with the network on `samples` (source and target ids, EOS last).
+    """Compare all graphs of `record` with the network on `samples` (source and target ids, EOS last).
 
-    Raises `ParityError` when one is further away than `limits` allow; the caller then publishes nothing.
+    Raises `ParityError` when some are further away than `limits` allow; the caller then publishes nothing. Raises
+    `ProviderError` for native graphs where these cannot run.
     """
     if not samples:
         raise ExportError("a proof of parity needs samples of real text, but got none; give a few dozen.")
@@ -103,15 +104,15 @@ def prove_parity(
     sources = [tuple(source) for source, _ in samples]
     wanted = _texts(twin, sources, limits, special)
     report = ParityReport()
-    for precision in record.precisions:
-        encoder, decoder, attending = (record.graph_path(role, precision) for role in (*ROLES, *OPTIONAL_ROLES))
-        stepper = open_graphs(config, encoder, decoder, RuntimeOptions(), attending)
+    for precision, operators in ((name, one) for name in record.precisions for one in record.graph_paths(name)):
+        stepper = open_graphs(config, record.graph_paths(precision), RuntimeOptions(operators=operators))
         values = compare_values(network, stepper, samples)
         attention = compare_attention(network, stepper, samples, record.alignment.layer)
         found = _texts(stepper, sources, limits, special)
         decoded = [*sources[: limits.greedy_texts], *sources[: limits.beam_texts]]
-        report.precisions[precision] = Parity(values, attention, compare_texts(decoded, wanted, found))
-        _judge(precision, report.precisions[precision], limits)
+        name = precision if operators == "stock" else f"{precision} {operators}"
+        report.graphs[name] = Parity(values, attention, compare_texts(decoded, wanted, found))
+        _judge(name, report.graphs[name], limits)
     return report
 
 
@@ -126,9 +127,9 @@ def _texts(stepper: Stepper, sources: Sequence[History], limits: ParityLimits, s
     return texts
 
 
-def _judge(precision: str, parity: Parity, limits: ParityLimits) -> None:
+def _judge(name: str, parity: Parity, limits: ParityLimits) -> None:
     values, attention, texts = parity.values, parity.attention, parity.texts
-    if precision == "f32":
+    if name.startswith("f32"):
         bounds = [
             ("difference of log-probabilities", values.log_prob, "at most", limits.f32_difference),
             ("difference of cross keys and values", values.cross, "at most", limits.f32_difference),
@@ -146,6 +147,6 @@ def _judge(precision: str, parity: Parity, limits: ParityLimits) -> None:
     for what, found, sense, bound in bounds:
         if not (found <= bound if sense == "at most" else found >= bound):
             raise ParityError(
-                f"{precision}: the {what} must be {sense} {bound:g}, but is {found:g}; nothing may be published. "
+                f"{name}: the {what} must be {sense} {bound:g}, but is {found:g}; nothing may be published. "
                 "Look at the calibration text for int8, at the builder for f32."
             )

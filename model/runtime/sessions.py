@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -10,11 +11,12 @@ from typing import Literal, get_args
 import onnxruntime as ort
 
 from model.errors import BundleError, ProviderError
-from model.ports import DType, Port, PortSheet, check_ports
+from model.ports import DType, Operators, Port, PortSheet, check_ports
 
 log = logging.getLogger(__name__)
 
 Provider = Literal["cpu", "cuda"]
+OperatorChoice = Literal["auto", "native", "stock"]
 
 _PROVIDERS: dict[str, str] = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 _DTYPES: dict[str, DType] = {"tensor(float)": "float32", "tensor(int32)": "int32", "tensor(int64)": "int64"}
@@ -30,10 +32,26 @@ class RuntimeOptions:
 
     A process that sees a single CPU when onnxruntime is imported gets slower kernels for its whole life: pin later.
     """
+    operators: OperatorChoice = "auto"
+    """`native` graphs, `stock` ones, or native where they can run; see `operators`."""
 
 
-def open_session(path: Path, sheet: PortSheet, options: RuntimeOptions) -> ort.InferenceSession:
-    """Load the graph at `path` on exactly the provider asked for.
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """The loaded graphs of one model. Any number of steppers may share them."""
+
+    encoder: ort.InferenceSession
+    decoder: ort.InferenceSession
+    operators: Operators
+    """What the graphs are written with."""
+    open_attending: Callable[[], ort.InferenceSession] | None = None
+    """Opens the attending decoder, which a stepper does when it is first needed; None where there is none."""
+
+
+def open_session(
+    path: Path, sheet: PortSheet, options: RuntimeOptions, library: Path | None = None
+) -> ort.InferenceSession:
+    """Load the graph at `path` on exactly the provider asked for, with the operators of `library` if it needs them.
 
     Raises `ProviderError` when that provider is not there or did not take the graph, and `BundleError` when the file is
     missing or damaged or its ports are not those of `sheet`.
@@ -42,6 +60,8 @@ def open_session(path: Path, sheet: PortSheet, options: RuntimeOptions) -> ort.I
         raise BundleError(f"a graph must be at {path}, but there is no file; publish or fetch the bundle again.")
     provider, settings = _check_provider(options.provider), _settings(options)
     try:
+        if library is not None:
+            settings.register_custom_ops_library(str(library))
         session = ort.InferenceSession(str(path), sess_options=settings, providers=[provider], **_OPTIMISERS)
     except Exception as error:  # onnxruntime's exceptions share no base of their own
         raise BundleError(f"{path} must be a graph that ONNX Runtime can load, but it says: {error}") from error

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property, partial
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -16,10 +15,12 @@ from model.bundle import Bundle
 from model.config import ModelConfig
 from model.decode.stepper import Attention, LogProbs, Tokens
 from model.errors import DecodeError
-from model.ports import TOP_K_BLOCK, PortSheet, attending_ports, cross_names, decoder_ports, encoder_ports
+from model.ports import ROLES, TOP_K_BLOCK, GraphPaths, Operators, cross_names, port_sheet
 from model.runtime.memory import bind_input, bind_output, zeros
+from model.runtime.native.build import LIBRARY
+from model.runtime.operators import choose_operators
 from model.runtime.pool import Pool
-from model.runtime.sessions import Provider, RuntimeOptions, open_session, provider_of
+from model.runtime.sessions import Provider, RuntimeOptions, Sessions, open_session, provider_of
 
 RUN_TOKENS = 32
 """A run of the encoder costs this many tokens' time beyond that of its tokens, about."""
@@ -35,32 +36,25 @@ def open_stepper(bundle: Bundle, precision: str, runtime: RuntimeOptions | None 
     """The stepper of a bundle in one of its precisions.
 
     Raises `BundleError` for a precision the bundle has not or a graph that does not fit, `ProviderError` for a provider
-    that is not there.
+    or operators that are not there.
     """
-    paths = (bundle.graph_path("encoder", precision), bundle.graph_path("decoder", precision))
-    attending = bundle.graph_path("attending", precision) if bundle.attends(precision) else None
-    return open_graphs(bundle.config, *paths, runtime or RuntimeOptions(), attending)
+    return open_graphs(bundle.config, bundle.graph_paths(precision), runtime or RuntimeOptions())
 
 
-def open_graphs(
-    config: ModelConfig, encoder: Path, decoder: Path, runtime: RuntimeOptions, attending: Path | None = None
-) -> OnnxStepper:
-    """The stepper of two or three graph files, outside of any bundle."""
-    return OnnxStepper(
-        config,
-        open_session(encoder, encoder_ports(config), runtime),
-        open_session(decoder, decoder_ports(config), runtime),
-        None if attending is None else _later(attending, attending_ports(config), runtime),
+def open_graphs(config: ModelConfig, graphs: GraphPaths, runtime: RuntimeOptions) -> OnnxStepper:
+    """The stepper of the graphs of one precision, with the operators that `runtime` asks for."""
+    operators = choose_operators(graphs, runtime)
+    library = LIBRARY if operators == "native" else None
+    encoder, decoder = (
+        open_session(graphs[operators][role], port_sheet(role, config), runtime, library) for role in ROLES
     )
-
-
-def _later(path: Path, sheet: PortSheet, runtime: RuntimeOptions) -> Callable[[], ort.InferenceSession]:
-    """Opens the graph at `path` when it is called, which cannot fail then: it is tried now, and closed again.
-
-    A session has a copy of its weights, which those who never ask for an alignment need not pay for.
-    """
-    open_session(path, sheet, runtime)
-    return partial(open_session, path, sheet, runtime)
+    attending = None
+    if path := graphs[operators].get("attending"):
+        attending = partial(open_session, path, port_sheet("attending", config), runtime, library)
+        # Tried now, so that it cannot fail later, and closed again: it has a copy of the weights, which those who never
+        # ask for an alignment need not pay for.
+        attending()
+    return OnnxStepper(config, Sessions(encoder, decoder, operators, attending))
 
 
 def by_length(lengths: Sequence[int]) -> list[list[int]]:
@@ -92,18 +86,9 @@ class PoolName(NamedTuple):
 class OnnxStepper:
     """Implements `model.decode.stepper.Stepper`. Not thread-safe: one thread drives it."""
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        encoder: ort.InferenceSession,
-        decoder: ort.InferenceSession,
-        open_attending: Callable[[], ort.InferenceSession] | None = None,
-    ) -> None:
-        """`open_attending` opens the attending decoder, which is done when it is first needed; None: there is none."""
+    def __init__(self, config: ModelConfig, sessions: Sessions) -> None:
+        self.sessions = sessions
         self._config = config
-        self._encoder = encoder
-        self._decoder = decoder
-        self._open_attending = open_attending
         self._pools: dict[PoolName, Pool] = {}
         self._places: dict[int, tuple[Pool, int]] = {}
         self._slots: dict[tuple[Pool, int], int] = {}
@@ -123,12 +108,17 @@ class OnnxStepper:
     @property
     def provider(self) -> Provider:
         """What runs the decoder, read back from its session."""
-        return provider_of(self._decoder)
+        return provider_of(self.sessions.decoder)
+
+    @property
+    def operators(self) -> Operators:
+        """What the graphs that run are written with."""
+        return self.sessions.operators
 
     @property
     def attends(self) -> bool:
         """True if there is an attending decoder; see `Stepper.attends`."""
-        return self._open_attending is not None
+        return self.sessions.open_attending is not None
 
     @property
     def cache_bytes(self) -> int:
@@ -162,7 +152,7 @@ class OnnxStepper:
         tokens, lengths = self._padded(sources)
         shape = (len(sources), self._config.heads, tokens.shape[1], self._config.head_size)
         cross = [zeros(shape, np.float32) for _ in cross_names(self._config)]
-        binding = self._encoder.io_binding()
+        binding = self.sessions.encoder.io_binding()
         bind_input(binding, "tokens", tokens)
         bind_input(binding, "lengths", lengths)
         for name, array in zip(cross_names(self._config), cross, strict=True):
@@ -170,7 +160,7 @@ class OnnxStepper:
         options = ort.RunOptions()
         if tokens.size >= LARGE_ENCODING and self.provider == "cpu":
             options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
-        self._encoder.run_with_iobinding(binding, options)
+        self.sessions.encoder.run_with_iobinding(binding, options)
         return lengths, cross
 
     def step(self, slots: Sequence[int], tokens: Tokens, k: int) -> tuple[LogProbs, Tokens]:
@@ -225,15 +215,15 @@ class OnnxStepper:
     @cached_property
     def _attending(self) -> ort.InferenceSession:
         """The session of the attending decoder, opened when a sentence first needs it."""
-        if self._open_attending is None:
+        if self.sessions.open_attending is None:
             raise DecodeError(
                 "slots may be attending only where there is an attending decoder; publish the model anew."
             )
-        return self._open_attending()
+        return self.sessions.open_attending()
 
     def _pool(self, name: PoolName) -> Pool:
         if name not in self._pools:
-            session = self._attending if name.attending else self._decoder
+            session = self._attending if name.attending else self.sessions.decoder
             self._pools[name] = Pool(self._config, session, name.width, name.attending)
         return self._pools[name]
 

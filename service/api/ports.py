@@ -54,7 +54,7 @@ class Alternative:
 
     text: str
     score: float
-    """What the search ranks by: log-probability over length penalty, plus coverage penalty. Of many sentences the sum."""
+    """What the search ranks by, log-probability over length penalty plus coverage penalty; summed over sentences."""
     alignment: tuple[WordLink, ...] | None = None
     """If it was asked for."""
 
@@ -110,6 +110,8 @@ class ModelInfo:
     precision: str
     provider: str
     """The execution provider that runs it, read back from the session."""
+    operators: str
+    """What its graphs are written with: `native` or `stock`."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Decoding options used where a request names none."""
     alignment: bool = False

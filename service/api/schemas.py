@@ -212,6 +212,8 @@ class ModelDescription(_Schema):
     precision: str
     provider: str
     """What really runs it, as read back from the runtime."""
+    operators: str
+    """`native` where our own operators run, else `stock`."""
     defaults: dict[str, Any]
     """Options used where a request names none."""
     alignment: bool

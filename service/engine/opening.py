@@ -10,6 +10,7 @@ from model.decode.admission import BatcherLimits
 from model.decode.batcher import Batcher, decode_all
 from model.decode.options import DecodeOptions, SpecialIds
 from model.errors import BundleError
+from model.runtime.operators import choose_operators
 from model.runtime.sessions import RuntimeOptions
 from model.runtime.stepper import OnnxStepper, open_stepper
 from service.engine.cpus import usable_cpus
@@ -31,6 +32,16 @@ def choose_precision(bundle: Bundle, settings: Settings) -> str:
             return precision
     there = ", ".join(bundle.manifest.precisions)
     raise BundleError(f"{bundle.path} must hold one of {', '.join(wanted)} for {settings.provider}, but holds {there}.")
+
+
+def check_graphs(bundle: Bundle, settings: Settings) -> None:
+    """Raise `BundleError` or `ProviderError` if `bundle` has no graphs that can run here as the settings ask for."""
+    choose_operators(bundle.graph_paths(choose_precision(bundle, settings)), runtime_for(settings, threads=1))
+
+
+def runtime_for(settings: Settings, threads: int) -> RuntimeOptions:
+    """How the graphs run, with so many threads."""
+    return RuntimeOptions(provider=settings.provider, threads=threads, operators=settings.operators)
 
 
 def threads_for(settings: Settings) -> int:
@@ -59,10 +70,14 @@ def open_engine(bundle: Bundle, settings: Settings, registry: Registry) -> tuple
     began = time.monotonic()
     precision = choose_precision(bundle, settings)
     threads = threads_for(settings)
-    stepper = open_stepper(bundle, precision, RuntimeOptions(provider=settings.provider, threads=threads))
+    stepper = open_stepper(bundle, precision, runtime_for(settings, threads))
     _warm_up(bundle, stepper)
     labels = ModelLabels(
-        model=bundle.manifest.name, version=bundle.manifest.version, precision=precision, provider=stepper.provider
+        model=bundle.manifest.name,
+        version=bundle.manifest.version,
+        precision=precision,
+        provider=stepper.provider,
+        operators=stepper.operators,
     )
     metrics = EngineMetrics(registry, labels)
     special = SpecialIds(bos_id=bundle.config.bos_id, eos_id=bundle.config.eos_id)
@@ -77,6 +92,7 @@ def open_engine(bundle: Bundle, settings: Settings, registry: Registry) -> tuple
         "version": labels.version,
         "precision": precision,
         "provider": labels.provider,
+        "operators": labels.operators,
         "threads": threads,
         "cpus": usable_cpus(),
         "seconds": round(seconds, 3),

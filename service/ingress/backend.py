@@ -17,7 +17,7 @@ from service.ingress.options import check_supported, decode_options, unfit_for_p
 from service.ingress.readiness import Readiness
 from service.jobs import Job, Result
 from service.languages import Pair
-from service.metrics.families import RequestMetrics, Volume
+from service.metrics.families import ModelLabels, RequestMetrics, Volume
 from service.text.pipeline import Pipeline, Prepared
 
 _LARGE = 5_000
@@ -83,9 +83,14 @@ class Backend:
                 self._by_pair.setdefault(pair, model)
                 metrics.declare(model.info.name, pair)
 
-    def introduce(self, name: str, precision: str, provider: str) -> None:
-        """An engine of the model `name` has said what it really runs."""
-        self._infos[name] = replace(self._infos[name], precision=precision, provider=provider)
+    def introduce(self, labels: ModelLabels) -> None:
+        """An engine of a model has said what it really runs."""
+        self._infos[labels.model] = replace(
+            self._infos[labels.model],
+            precision=labels.precision,
+            provider=labels.provider,
+            operators=labels.operators,
+        )
 
     def pairs(self) -> Sequence[Pair]:
         """The supported pairs, in the order of the bundles."""

@@ -25,7 +25,7 @@ from service.settings import Settings
 from service.text.pipeline import Pipeline
 
 UNKNOWN = "unknown"
-"""Precision and provider of a model until one of its engines has said what really runs."""
+"""Precision, provider and operators of a model until one of its engines has said what really runs."""
 
 _log = logging.getLogger("dragoman.ingress")
 
@@ -69,7 +69,7 @@ class Ingress:
                 except (RayError, RayServeException):
                     await asyncio.sleep(1.0)
                     continue
-                self._backend.introduce(labels.model, labels.precision, labels.provider)
+                self._backend.introduce(labels)
                 break
 
     async def __del__(self) -> None:
@@ -92,6 +92,7 @@ def serve_model(bundle: Bundle, settings: Settings, handle: Any, metrics: Reques
         pairs=tuple(Pair(source, target) for source, target in pairs if source != target),
         precision=UNKNOWN,
         provider=UNKNOWN,
+        operators=UNKNOWN,
         defaults={"beam_size": defaults.beam_size, "length_penalty": defaults.length_penalty},
         alignment=all(
             map(bundle.attends, manifest.precisions if settings.precision == "auto" else [settings.precision])

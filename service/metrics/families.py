@@ -7,7 +7,7 @@ never becomes a label, an unknown value counts as "other". Model names and pairs
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -179,6 +179,7 @@ class ModelLabels:
     version: str
     precision: str
     provider: str
+    operators: str
 
 
 class EngineMetrics:
@@ -224,7 +225,7 @@ class EngineMetrics:
         self._info = Gauge(
             "translation_model_info",
             "The loaded model; always 1.",
-            ("model", "version", "precision", "provider"),
+            tuple(field.name for field in fields(ModelLabels)),
             registry=registry,
         )
         self._labels = labels
@@ -232,9 +233,7 @@ class EngineMetrics:
     def loaded(self, seconds: float) -> None:
         """The model is loaded and has translated."""
         self._load.set(seconds)
-        self._info.labels(self._labels.model, self._labels.version, self._labels.precision, self._labels.provider).set(
-            1
-        )
+        self._info.labels(**asdict(self._labels)).set(1)
 
 
 def open_registry(role: str) -> Registry:

@@ -22,10 +22,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median, quantiles
 from tempfile import TemporaryDirectory
+from typing import get_args
 
 import numpy as np
 
 from model.config import ModelConfig
+from model.runtime.sessions import OperatorChoice
 from model.tokenizer import Tokenizer
 from tests.benchmarks.contestants import SHAPES, Ids, Models, Task, Weights, random_weights, write_models
 from tests.benchmarks.report import machine, write_report
@@ -173,13 +175,14 @@ def measure(models: Models, points: list[Point], options: argparse.Namespace) ->
     for point in points:
         if opened != (point.precision, point.workers):
             opened = (point.precision, point.workers)
-            ours, theirs = models.open(*opened)
+            ours, theirs = models.open(*opened, options.operators)
         task = task_of(point, models.weights)
         sides = {side.name: side.prepare(task) for side in (ours, theirs)}
-        record = take_turns(sides, options.seconds, options.turns).record(point)
+        record = {**take_turns(sides, options.seconds, options.turns).record(point), "operators": ours.operators}
         print(
             f"{point.shape} {point.precision} beam {point.beam} batch {point.batch} length {point.length or 'mix'} "
-            f"workers {point.workers} {point.line}: {record['ratio']:.2f} (cpu {record['cpu_ratio']:.2f}), "
+            f"workers {point.workers} {ours.operators} {point.line}: "
+            f"{record['ratio']:.2f} (cpu {record['cpu_ratio']:.2f}), "
             f"same ids {record['same_ids']:.3f}",
             flush=True,
         )
@@ -194,6 +197,7 @@ def main() -> None:
     parser.add_argument("--run", type=Path, help="also measure the weights of this training run")
     parser.add_argument("--precisions", nargs="+", choices=("int8", "f32"), default=["int8", "f32"])
     parser.add_argument("--workers", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--operators", choices=get_args(OperatorChoice), default="auto")
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 32, 64])
     parser.add_argument("--lengths", nargs="+", type=int, default=[0, 10, 25, 60], help="0: the mix")
     parser.add_argument("--seconds", type=float, default=3.0, help="for each point (default: %(default)s)")

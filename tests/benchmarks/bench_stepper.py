@@ -2,7 +2,8 @@
 
     python -m tests.benchmarks.bench_stepper --preset small --vocabulary 8064
 
-Sources of 25 tokens, 25 steps, one thread; a step holds the reordering of a beam. Nothing here is asserted.
+Sources of 25 tokens, 25 steps, one thread; a step holds the reordering of a beam. Both sets of operators stand beside
+each other, where the native one can run. Nothing here is asserted.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import torch
 from model.config import PRESETS, preset
 from model.export.exporter import export_graphs
 from model.nn.transformer import Transformer
+from model.ports import OPERATORS
 from model.runtime.sessions import RuntimeOptions
 from model.runtime.stepper import OnnxStepper, open_graphs
 
@@ -51,6 +53,7 @@ def main() -> None:
     parser.add_argument("--preset", choices=PRESETS, default="small")
     parser.add_argument("--vocabulary", type=int, default=8064)
     parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--operators", nargs="+", choices=OPERATORS, default=list(OPERATORS))
     options = parser.parse_args()
     torch.manual_seed(0)
     config = preset(options.preset, options.vocabulary)
@@ -59,14 +62,16 @@ def main() -> None:
     pairs = [(source, source) for source in sources[:8]]
     with TemporaryDirectory() as folder:
         record = export_graphs(config, Transformer(config).state_dict(), Path(folder), ["f32", "int8"], pairs)
-        print("| precision | beam | rows | encode ms | step ms |\n|---|--:|--:|--:|--:|")
+        heads = [f"{what} ms, {name}" for what in ("encode", "step") for name in options.operators]
+        print(f"| precision | beam | rows | {' | '.join(heads)} |\n|---|--:|--:|{'--:|' * len(heads)}")
         for precision in record.precisions:
-            paths = (record.graph_path(role, precision) for role in ("encoder", "decoder"))
-            stepper = open_graphs(config, *paths, RuntimeOptions())
+            runtimes = [RuntimeOptions(operators=name) for name in options.operators]
+            steppers = [open_graphs(config, record.graph_paths(precision), runtime) for runtime in runtimes]
             for width in (1, 4):
                 for rows in (1, 8, 32):
-                    encode, step = measure(stepper, sources[:rows], width, options.repetitions)
-                    print(f"| {precision} | {width} | {rows} | {encode:.1f} | {step:.2f} |")
+                    found = [measure(stepper, sources[:rows], width, options.repetitions) for stepper in steppers]
+                    cells = [f"{encode:.1f}" for encode, _ in found] + [f"{step:.2f}" for _, step in found]
+                    print(f"| {precision} | {width} | {rows} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

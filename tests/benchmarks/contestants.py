@@ -17,7 +17,8 @@ from model.config import PRESETS, ModelConfig
 from model.decode.batcher import Batcher, BatcherLimits
 from model.decode.options import DecodeOptions, SpecialIds
 from model.export.exporter import ExportRecord, export_graphs
-from model.runtime.sessions import RuntimeOptions
+from model.ports import GraphPaths
+from model.runtime.sessions import OperatorChoice, RuntimeOptions
 from model.runtime.stepper import OnnxStepper, open_graphs
 from tests.benchmarks.ctranslate2_twin import Twin, write_model
 from tests.model.networks import lively_network
@@ -73,12 +74,11 @@ class Ours:
 
     name = "dragoman"
 
-    def __init__(self, weights: Weights, record: ExportRecord, precision: str, workers: int = 1) -> None:
+    def __init__(self, weights: Weights, graphs: GraphPaths, operators: OperatorChoice, workers: int = 1) -> None:
         self._config = weights.config
-        encoder, decoder = (record.graph_path(role, precision) for role in ("encoder", "decoder"))
-        first = open_graphs(self._config, encoder, decoder, RuntimeOptions())
-        sessions = (first._encoder, first._decoder)
-        self._steppers = [first, *(OnnxStepper(self._config, *sessions) for _ in range(workers - 1))]
+        first = open_graphs(self._config, graphs, RuntimeOptions(operators=operators))
+        self.operators = first.operators
+        self._steppers = [first, *(OnnxStepper(self._config, first.sessions) for _ in range(workers - 1))]
         self._pool = ThreadPoolExecutor(workers)
 
     def prepare(self, task: Task) -> Callable[[], list[Ids]]:
@@ -156,10 +156,10 @@ class Models:
     record: ExportRecord
     twin: Path
 
-    def open(self, precision: str, workers: int) -> tuple[Ours, Theirs]:
+    def open(self, precision: str, workers: int, operators: OperatorChoice) -> tuple[Ours, Theirs]:
         """Both sides, loaded."""
         return (
-            Ours(self.weights, self.record, precision, workers),
+            Ours(self.weights, self.record.graph_paths(precision), operators, workers),
             Theirs(self.weights, self.twin, precision, workers),
         )
 

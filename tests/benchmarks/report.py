@@ -33,9 +33,9 @@ def machine() -> str:
 def table(records: list[Record]) -> str:
     """One row a point."""
     head = (
-        "| shape | precision | beam | batch | tokens | workers | × time | × CPU "
+        "| shape | precision | operators | beam | batch | tokens | workers | × time | × CPU "
         "| ours ms (p25–p75) | theirs ms (p25–p75) | ours tok/s | theirs tok/s | ours sent/s | same ids | turns |\n"
-        "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
+        "|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
     )
     return head + "\n".join(map(_row, records)) + "\n"
 
@@ -49,6 +49,7 @@ def _row(record: Record) -> str:
     cells = (
         record["shape"],
         record["precision"],
+        record["operators"],
         record["beam"],
         record["batch"],
         record["length"] or f"mix {record['line']}".strip(),

@@ -16,6 +16,7 @@ import torch
 from model.config import ModelConfig
 from model.export.exporter import ExportRecord, export_graphs
 from model.nn.transformer import Transformer
+from model.ports import Operators
 from model.runtime.sessions import RuntimeOptions
 from model.runtime.stepper import OnnxStepper, open_graphs
 
@@ -41,7 +42,14 @@ TEXTS = (
 VARIANTS = {
     "tied": {},
     "post": {"norm_order": "post", "positions": "halves", "tie_embeddings": False},
-    "odd": {"tie_embeddings": False, "activation": "gelu", "heads": 2, "vocab_size": 300, "decoder_layers": 1},
+    "odd": {
+        "tie_embeddings": False,
+        "activation": "gelu",
+        "d_model": 64,
+        "heads": 2,
+        "vocab_size": 300,
+        "decoder_layers": 1,
+    },
 }
 """Overrides of `tiny_config` that between them take every choice of a configuration, and an odd vocabulary."""
 
@@ -50,8 +58,8 @@ def tiny_config(**overrides: object) -> ModelConfig:
     return ModelConfig.from_dict(
         {
             "vocab_size": 384,
-            "d_model": 32,
-            "heads": 4,
+            "d_model": 48,
+            "heads": 3,
             "d_ff": 64,
             "encoder_layers": 2,
             "decoder_layers": 2,
@@ -115,6 +123,10 @@ def random_sources(config: ModelConfig, lengths: tuple[int, ...], seed: int = 0)
     return [[*map(int, rng.integers(4, config.vocab_size, length - 1)), config.eos_id] for length in lengths]
 
 
+OPERATORS: Operators = "stock"
+"""What steppers of these networks run with; a module's fixture `each_set_of_operators` changes it."""
+
+
 @dataclass(frozen=True)
 class Exported:
     config: ModelConfig
@@ -123,10 +135,7 @@ class Exported:
     record: ExportRecord
 
     def stepper(self, precision: str = "f32") -> OnnxStepper:
-        encoder, decoder, attending = (
-            self.record.graph_path(role, precision) for role in ("encoder", "decoder", "attending")
-        )
-        return open_graphs(self.config, encoder, decoder, RuntimeOptions(), attending)
+        return open_graphs(self.config, self.record.graph_paths(precision), RuntimeOptions(operators=OPERATORS))
 
 
 @cache
@@ -140,7 +149,7 @@ def exported(variant: str = "odd") -> Exported:
 @cache
 def exported_copying() -> Exported:
     """The network that says its source again, and its graphs."""
-    config = tiny_config(d_model=64, encoder_layers=1)
+    config = tiny_config(d_model=64, heads=4, encoder_layers=1)
     sources = random_sources(config, (5, 12, 40, 30))
     return _export(config, copying_network(config), [(source, source) for source in sources])
 

@@ -7,14 +7,25 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import onnx
 import pytest
 
-from model.bundle import FORMAT_VERSION, MANIFEST, TOKENIZER, Bundle, BundleContents, DecodingDefaults, write_bundle
+from model.bundle import (
+    FORMAT_VERSION,
+    MANIFEST,
+    TOKENIZER,
+    Bundle,
+    BundleContents,
+    DecodingDefaults,
+    sha256,
+    write_bundle,
+)
 from model.errors import BundleError
 from model.runtime.stepper import open_stepper
 from tests.model.networks import exported, tiny_config, train_tokenizer
 
 VARIANT = "tied"
+GRAPHS = {"encoder": "encoder.int8.onnx", "decoder": "decoder.int8.onnx"}
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +38,7 @@ def contents(tmp_path_factory: pytest.TempPathFactory) -> BundleContents:
         target_languages=("de",),
         config=made.config,
         precisions=made.record.precisions,
+        weights=made.record.weights,
         graph_files=made.record.files,
         tokenizer=train_tokenizer(tmp_path_factory.mktemp("tokenizer"), made.config.vocab_size),
         model_card="# en-de\n",
@@ -53,7 +65,7 @@ def test_what_was_written_is_read(folder, contents):
     assert bundle.manifest.decoding == DecodingDefaults(beam_size=2, length_penalty=1.0)
     assert bundle.manifest.calibration == contents.calibration
     assert bundle.tokenizer().vocab_size == contents.config.vocab_size
-    assert bundle.graph_path("decoder", "int8").name == "decoder.int8.onnx"
+    assert bundle.graph_paths("int8")["stock"]["decoder"].name == "decoder.int8.onnx"
     assert set(bundle.manifest.files) == {path.name for path in folder.iterdir()} - {MANIFEST}
 
 
@@ -68,10 +80,10 @@ def test_a_bundle_runs(folder):
 
 def test_an_unknown_precision_is_refused_with_those_there_are(folder):
     with pytest.raises(BundleError, match=r"f32, int8.*'f16'"):
-        Bundle.open(folder).graph_path("decoder", "f16")
+        Bundle.open(folder).graph_paths("f16")
 
 
-@pytest.mark.parametrize("name", ["decoder.int8.onnx", TOKENIZER, "MODEL_CARD.md"])
+@pytest.mark.parametrize("name", ["decoder.int8.onnx", "weights.int8.bin", TOKENIZER, "MODEL_CARD.md"])
 def test_a_missing_file_stops_the_opening(folder, name):
     (folder / name).unlink()
     with pytest.raises(BundleError, match=f"{name}, but it is missing"):
@@ -108,7 +120,39 @@ def test_a_folder_without_a_manifest_is_no_bundle(tmp_path):
 
 def test_another_format_version_is_refused_before_anything_else_is_read(folder):
     change_manifest(folder, format_version=FORMAT_VERSION + 1, something="new")
-    with pytest.raises(BundleError, match=rf"format_version {FORMAT_VERSION}, but has {FORMAT_VERSION + 1}"):
+    with pytest.raises(BundleError, match=rf"up to {FORMAT_VERSION}, but has {FORMAT_VERSION + 1}"):
+        Bundle.open(folder)
+
+
+def test_a_bundle_of_format_1_is_read_and_runs(folder):
+    """It had its constants inside its graphs, and the two graphs of a precision directly below it."""
+    precisions = json.loads((folder / MANIFEST).read_text())["precisions"]
+    for roles in (graphs["stock"] for graphs in precisions.values()):
+        for name in roles.values():
+            onnx.save_model(onnx.load(folder / name), folder / name)
+    (folder / "weights.int8.bin").unlink()
+    listed = {
+        name: {"sha256": sha256(folder / name), "bytes": (folder / name).stat().st_size}
+        for name in [*precisions["int8"]["stock"].values(), TOKENIZER]
+    }
+    change_manifest(folder, format_version=1, precisions={"int8": precisions["int8"]["stock"]}, files=listed)
+    values = json.loads((folder / MANIFEST).read_text())
+    del values["weights"]
+    (folder / MANIFEST).write_text(json.dumps(values))
+    bundle = Bundle.open(folder)
+    assert list(bundle.graph_paths("int8")) == ["stock"]
+    stepper = open_stepper(bundle, "int8")
+    assert stepper.operators == "stock"
+    log_probs, _ = stepper.step(stepper.start([[5, 6, 2]], 1), [[bundle.config.bos_id]], 3)
+    fresh = exported(VARIANT).stepper("int8")
+    expected, _ = fresh.step(fresh.start([[5, 6, 2]], 1), [[bundle.config.bos_id]], 3)
+    assert log_probs.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("precisions", [["int8"], {"int8": "decoder.onnx"}, {"int8": {"encoder": "encoder.int8.onnx"}}])
+def test_a_manifest_of_format_1_that_contradicts_itself_is_refused_too(folder, precisions):
+    change_manifest(folder, format_version=1, precisions=precisions)
+    with pytest.raises(BundleError, match="precision"):
         Bundle.open(folder)
 
 
@@ -140,10 +184,21 @@ def test_a_manifest_that_is_not_text_is_refused(folder):
         ({"model": {"vocab_size": 384, "heads": 5, "d_model": 32}}, "multiple of heads"),
         ({"model": {"vocab_size": "many"}}, "describe a model"),
         ({"precisions": {}}, "at least one precision"),
-        ({"precisions": {"int8": {"encoder": "encoder.int8.onnx"}}}, "must have the graphs encoder, decoder"),
-        ({"precisions": {"int8": {"encoder": "a.onnx", "decoder": "b.onnx"}}}, "list every file it uses"),
+        (
+            {"precisions": {"int8": {"stock": {"encoder": "encoder.int8.onnx"}}}},
+            "must have the graphs encoder, decoder",
+        ),
+        ({"precisions": {"int8": {"stock": {"encoder": "a.onnx", "decoder": "b.onnx"}}}, "weights": {}}, "list every"),
+        ({"precisions": {"int8": {"native": GRAPHS}}}, "must have graphs with the operators stock"),
+        ({"precisions": {"int8": {"stock": GRAPHS, "faster": GRAPHS}}}, "but has stock, faster"),
+        ({"precisions": {"int8": {"stock": GRAPHS, "native": {}}}}, "with native operators"),
+        ({"precisions": {"int8": {}}}, "but has none"),
         ({"precisions": ["int8"]}, "precisions in"),
         ({"precisions": {"int8": "decoder.onnx"}}, "precisions in"),
+        ({"precisions": {"int8": GRAPHS}}, "precisions in"),
+        ({"weights": {"int8": "elsewhere.bin"}}, "list every file it uses"),
+        ({"weights": {"f16": "weights.int8.bin"}}, r"not \['f16'\] do"),
+        ({"weights": ["weights.int8.bin"]}, "weights in"),
         ({"files": {"decoder.int8.onnx": 5}}, "files in"),
         ({"source_languages": 5}, "every field"),
         ({"decoding": {"beam": 4}}, "every field"),

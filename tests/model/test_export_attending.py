@@ -8,10 +8,13 @@ import pytest
 from model.export.attending import choose_layer
 from model.export.builder import Blueprint, build_decoder
 from model.export.compare import compare_attention
+from model.export.weightfile import WeightFile
 from model.export.weights import Weights
 from model.runtime.sessions import RuntimeOptions
 from model.runtime.stepper import open_graphs
 from tests.model.networks import VARIANTS, exported, exported_copying, random_sources
+
+pytestmark = pytest.mark.usefixtures("each_set_of_operators")
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -25,10 +28,11 @@ def test_the_attention_is_the_networks(variant):
 @pytest.mark.parametrize("layer", [0, 1])
 def test_any_layer_can_be_shown(tmp_path, layer):
     made = exported("tied")
-    blueprint = Blueprint(Weights(made.config, made.network.state_dict()), "f32", {})
-    build_decoder(blueprint, tmp_path / "attending.onnx", layer)
-    graphs = (made.record.graph_path(role, "f32") for role in ("encoder", "decoder"))
-    stepper = open_graphs(made.config, *graphs, RuntimeOptions(), tmp_path / "attending.onnx")
+    blueprint = Blueprint(Weights(made.config, made.network.state_dict()), "f32", "stock", {})
+    with WeightFile(tmp_path / "weights.bin") as constants:
+        build_decoder(blueprint, tmp_path / "attending.onnx", constants, layer)
+    graphs = {"stock": {**made.record.graph_paths("f32")["stock"], "attending": tmp_path / "attending.onnx"}}
+    stepper = open_graphs(made.config, graphs, RuntimeOptions(operators="stock"))
     assert compare_attention(made.network, stepper, made.pairs, layer).difference < 1e-5
     assert compare_attention(made.network, stepper, made.pairs, 1 - layer).difference > 1e-3
 
@@ -81,3 +85,12 @@ def test_what_stands_in_most_sources_is_no_name():
     made = exported("tied")
     pairs = [([9, 20 + i, 2], [9, 20 + i, 2]) for i in range(30)]
     assert choose_layer(made.network, pairs).tokens == 30
+
+
+@pytest.mark.parametrize("precision", ["f32", "int8"])
+def test_the_third_graph_costs_a_few_kilobytes(precision):
+    made = exported("tied")
+    for operators in made.record.graph_paths(precision).values():
+        assert operators["attending"].stat().st_size < operators["decoder"].stat().st_size + 4_000
+    weights = made.record.folder / made.record.weights[precision]
+    assert weights.stat().st_size > 4 * operators["attending"].stat().st_size

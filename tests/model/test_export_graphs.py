@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 import torch
 
 from model.errors import BundleError
-from model.export import graph
 from model.export.compare import allowed_log_probs, compare_values, padded
 from model.export.exporter import export_graphs
-from model.runtime.sessions import RuntimeOptions
-from model.runtime.stepper import OnnxStepper, open_graphs
-from tests.model.networks import VARIANTS, Exported, exported, lively_network, random_sources, tiny_config
+from model.runtime.stepper import OnnxStepper
+from tests.model.networks import VARIANTS, exported, random_sources
+
+pytestmark = pytest.mark.usefixtures("each_set_of_operators")
 
 
 def full_log_probs(stepper: OnnxStepper, slots: list[int], tokens: np.ndarray) -> np.ndarray:
@@ -101,11 +105,41 @@ def test_what_stands_under_the_padding_of_a_source_changes_nothing(precision):
         np.testing.assert_array_equal(a, b)
 
 
-def test_a_graph_holds_each_weight_once():
-    """A tied float decoder has one matrix for its embedding and its projection."""
-    path = exported("tied").record.graph_path("decoder", "f32")
-    shapes = [tuple(tensor.dims) for tensor in onnx.load(path).graph.initializer]
-    assert shapes.count((384, 32)) == 1
+def _places(path: Path) -> dict[str, tuple[int, int]]:
+    """Initializer -> offset and length in the file of the large ones."""
+    tensors = onnx.load(path, load_external_data=False).graph.initializer
+    found = {tensor.name: {entry.key: entry.value for entry in tensor.external_data} for tensor in tensors}
+    return {name: (int(entry["offset"]), int(entry["length"])) for name, entry in found.items() if entry}
+
+
+@pytest.mark.parametrize("precision", ["f32", "int8"])
+def test_all_graphs_of_a_precision_keep_each_large_constant_once_in_one_file(precision):
+    record = exported("tied").record
+    graphs = [_places(path) for roles in record.graph_paths(precision).values() for path in roles.values()]
+    assert len(graphs) >= 2
+    spans = sorted({place for places in graphs for place in places.values()})
+    weights = (record.folder / record.weights[precision]).read_bytes()
+    assert all(offset % 64 == 0 for offset, _ in spans)
+    assert all(end <= begin for (start, size), (begin, _) in pairwise(spans) for end in [start + size])
+    contents = [weights[offset : offset + length] for offset, length in spans]
+    assert len(set(contents)) == len(contents)
+    assert sum(map(len, contents)) + 64 * len(spans) > len(weights)
+
+
+def test_a_tied_embedding_is_stored_once():
+    """The table of both embeddings and, in f32, of the projection is one and the same."""
+    record = exported("tied").record
+    encoder, decoder = (_places(record.graph_paths("f32")["stock"][role]) for role in ("encoder", "decoder"))
+    assert encoder["source_embedding.weight"] == decoder["target_embedding.weight"]
+    assert [length for _, length in decoder.values()].count(384 * 48 * 4) == 1
+
+
+def test_a_second_export_gives_the_same_bytes(tmp_path):
+    made = exported("tied")
+    record = export_graphs(made.config, made.network.state_dict(), tmp_path, ["f32", "int8"], made.pairs)
+    assert record.precisions == made.record.precisions
+    for first, second in zip(made.record.files, record.files, strict=True):
+        assert first.read_bytes() == second.read_bytes()
 
 
 def test_a_graph_says_nothing_of_the_place_where_it_was_made():
@@ -113,43 +147,27 @@ def test_a_graph_says_nothing_of_the_place_where_it_was_made():
         assert str(path.parent).encode() not in path.read_bytes()
 
 
-def _exported_big(folder, monkeypatch) -> Exported:
-    monkeypatch.setattr(graph, "EXTERNAL_DATA_BYTES", 10_000)
-    config = tiny_config()
-    network = lively_network(config)
-    return Exported(config, network, [], export_graphs(config, network.state_dict(), folder, ["f32"]))
+@pytest.fixture
+def moved(tmp_path):
+    """The graphs in another folder than the one they were written to."""
+    made = exported("odd")
+    folder = shutil.copytree(made.record.folder, tmp_path / "elsewhere")
+    return replace(made, record=replace(made.record, folder=folder))
 
 
-def test_a_large_graph_keeps_its_weights_in_a_side_file_that_moves_with_it(tmp_path, monkeypatch):
-    made = _exported_big(tmp_path / "first", monkeypatch)
-    names = sorted(path.name for path in made.record.files)
-    assert names == [
-        "attending.f32.onnx",
-        "attending.f32.weights",
-        "decoder.f32.onnx",
-        "decoder.f32.weights",
-        "encoder.f32.onnx",
-        "encoder.f32.weights",
-    ]
-    assert made.record.graph_path("decoder", "f32").stat().st_size < 40_000
-    moved = shutil.copytree(tmp_path / "first", tmp_path / "second")
-    shutil.rmtree(tmp_path / "first")
-    stepper = open_graphs(made.config, moved / "encoder.f32.onnx", moved / "decoder.f32.onnx", RuntimeOptions())
-    sources = random_sources(made.config, (5, 3))
-    found = compare_values(made.network, stepper, [(source, source) for source in sources])
+def test_graphs_move_with_their_weights(moved):
+    found = compare_values(moved.network, moved.stepper(), moved.pairs)
     assert max(found.cross, found.log_prob) < 1e-4
 
 
-def test_a_large_graph_exported_again_is_not_appended_to_itself(tmp_path, monkeypatch):
-    sizes = []
-    for _ in range(2):
-        made = _exported_big(tmp_path, monkeypatch)
-        sizes.append([path.stat().st_size for path in made.record.files])
-    assert sizes[0] == sizes[1]
+def test_graphs_load_in_a_plain_session_of_onnxruntime(moved):
+    for precision in ("f32", "int8"):
+        for path in moved.record.graph_paths(precision)["stock"].values():
+            assert path.stat().st_size < 60_000
+            ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
 
-def test_a_large_graph_without_its_side_file_is_refused(tmp_path, monkeypatch):
-    made = _exported_big(tmp_path, monkeypatch)
-    (tmp_path / "decoder.f32.weights").unlink()
-    with pytest.raises(BundleError, match=r"decoder\.f32\.onnx must be a graph that ONNX Runtime can load"):
-        made.stepper()
+def test_graphs_without_their_weights_are_refused(moved):
+    (moved.record.folder / "weights.f32.bin").unlink()
+    with pytest.raises(BundleError, match=r"encoder\.f32\.onnx must be a graph that ONNX Runtime can load"):
+        moved.stepper()

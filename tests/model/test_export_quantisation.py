@@ -100,5 +100,6 @@ def test_the_weights_of_a_network_in_half_precision_are_exported_too(tmp_path):
     config = tiny_config(encoder_layers=1, decoder_layers=1)
     state = {name: tensor.to(torch.bfloat16) for name, tensor in lively_network(config).state_dict().items()}
     record = export_graphs(config, state, tmp_path, ["f32"])
-    assert {path.name for path in record.files} == {"encoder.f32.onnx", "decoder.f32.onnx"}
+    assert {path.name for path in record.files} == {path.name for path in tmp_path.iterdir()}
+    assert record.weights == {"f32": "weights.f32.bin"}
     assert record.calibration == {}

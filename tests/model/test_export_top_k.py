@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.export.blocks import forbidden, pad_rows, top_k
+from model.export.blocks import forbidden, pad_rows
 from model.export.graph import GraphWriter
+from model.export.stock import top_k
+from model.export.weightfile import WeightFile
 from model.ports import Port, PortSheet
 from tests.model.networks import tiny_config
 
@@ -26,7 +28,9 @@ def session(tmp_path_factory):
     values, ids = top_k(graph, "scores", VOCABULARY, "k")
     graph.output(values, "values")
     graph.output(ids, "ids")
-    (path,) = graph.save(tmp_path_factory.mktemp("top_k") / "top_k.onnx", SHEET)
+    path = tmp_path_factory.mktemp("top_k") / "top_k.onnx"
+    with WeightFile(path.with_suffix(".bin")) as weights:
+        graph.save(path, SHEET, weights)
     return ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
 

@@ -38,15 +38,15 @@ def test_an_output_bias_is_not_dropped_in_silence():
 
 def test_an_embedding_with_other_rows_is_refused_with_both_shapes():
     state = _state()
-    state["embedding.weight"] = torch.zeros(386, 32)
-    with pytest.raises(ExportError, match=r"\(384, 32\).*\(386, 32\)"):
+    state["embedding.weight"] = torch.zeros(386, 48)
+    with pytest.raises(ExportError, match=r"\(384, 48\).*\(386, 48\)"):
         Weights(tiny_config(), state)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_tensor_that_is_not_finite_is_refused(value):
     state = _state()
-    state["encoder.norm.bias"] = torch.full((32,), value)
+    state["encoder.norm.bias"] = torch.full((48,), value)
     with pytest.raises(ExportError, match=r"encoder\.norm\.bias must be finite"):
         Weights(tiny_config(), state)
 
@@ -62,7 +62,7 @@ def test_the_scale_of_attention_is_inside_the_query_map_and_nowhere_else():
     state = _state()
     weights = Weights(tiny_config(), state)
     prefix = "decoder.layers.0.self_attention"
-    for matrix, factor in (("w_q", 1 / math.sqrt(8)), ("w_k", 1.0), ("w_v", 1.0), ("w_o", 1.0)):
+    for matrix, factor in (("w_q", 1 / math.sqrt(16)), ("w_k", 1.0), ("w_v", 1.0), ("w_o", 1.0)):
         weight, bias = weights.linear(f"{prefix}.{matrix}")
         np.testing.assert_allclose(weight, state[f"{prefix}.{matrix}.weight"].numpy() * factor, rtol=1e-6)
         np.testing.assert_allclose(bias, state[f"{prefix}.{matrix}.bias"].numpy() * factor, rtol=1e-6)

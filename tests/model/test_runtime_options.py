@@ -13,6 +13,8 @@ from model.decode.reference import reference_search
 from model.errors import DecodeError
 from tests.model.networks import exported, random_sources
 
+pytestmark = pytest.mark.usefixtures("each_set_of_operators")
+
 MADE = exported("tied")
 CONFIG = MADE.config
 

@@ -25,6 +25,8 @@ from model.runtime.sessions import RuntimeOptions
 from model.runtime.stepper import RUN_TOKENS, OnnxStepper, by_length
 from tests.model.networks import TEXTS, VARIANTS, exported, random_sources, train_tokenizer
 
+pytestmark = pytest.mark.usefixtures("each_set_of_operators")
+
 BOS = 1
 MADE = exported("odd")
 CONFIG = MADE.config
@@ -75,9 +77,11 @@ class Walk:
             if self.slots[place][3] == 0:
                 tokens[row] = BOS
         fast, fast_ids = self.fast.step([self.slots[i][0] for i in chosen], tokens, 4)
-        slow, slow_ids = self.slow.step([self.slots[i][1] for i in chosen], tokens, 4)
-        np.testing.assert_allclose(fast, slow, atol=1e-4)
-        np.testing.assert_array_equal(fast_ids, slow_ids)
+        slow, slow_ids = self.slow.step([self.slots[i][1] for i in chosen], tokens, self.config.vocab_size)
+        np.testing.assert_allclose(fast, slow[:, :, :4], atol=1e-4)
+        # Two tokens that are nearly equal may change places, but each has its own value.
+        by_id = np.take_along_axis(slow, np.argsort(slow_ids, axis=-1), axis=-1)
+        np.testing.assert_allclose(fast, np.take_along_axis(by_id, fast_ids, axis=-1), atol=1e-4)
         for place in chosen:
             slot, twin, _, steps = self.slots[place]
             self.slots[place] = (slot, twin, width, steps + 1)
@@ -220,8 +224,10 @@ def test_the_cache_is_written_in_place_and_every_bound_array_is_contiguous():
     assert all(array.flags.c_contiguous for array in pool._arrays.values())
 
 
-def test_the_runtime_does_not_copy_the_cache_either(monkeypatch, capfd):
+def test_the_runtime_does_not_copy_the_cache_either(monkeypatch, capfd, each_set_of_operators):
     """ONNX Runtime warns when a cache write that could be in place is not; here its warnings are let through."""
+    if each_set_of_operators == "native":
+        pytest.skip("the native operator asks for its outputs itself and copies only what is not the same buffer")
 
     def talkative(options: RuntimeOptions, settings=sessions._settings) -> ort.SessionOptions:
         talking = settings(options)
@@ -235,7 +241,7 @@ def test_the_runtime_does_not_copy_the_cache_either(monkeypatch, capfd):
     sheet = decoder_ports(CONFIG)
     sizes = {"rows": 1, "lanes": 1, "capacity": 8, "source": 4}
     feeds = {port.name: np.ones([sizes.get(axis, axis) for axis in port.axes], port.dtype) for port in sheet.inputs}
-    stepper._decoder.run(None, feeds)  # unbound, so that we know what it would have said
+    stepper.sessions.decoder.run(None, feeds)  # unbound, so that we know what it would have said
     assert "in-place" in capfd.readouterr().err
 
 
@@ -267,7 +273,7 @@ def test_bound_buffers_give_what_a_plain_run_gives(rows, width):
         log_probs, ids = stepper.step(slots, tokens, 2 * width)
         changed = ("tokens", "positions", "write_index", "visible")
         feeds = before | {name: pool._arrays[name][:rows] for name in changed} | {"k": np.array([2 * width])}
-        plain = stepper._decoder.run(None, feeds)
+        plain = stepper.sessions.decoder.run(None, feeds)
         np.testing.assert_array_equal(plain[0], log_probs)
         np.testing.assert_array_equal(plain[1], ids)
         for (past, _), present in zip(pool._caches, plain[2:], strict=True):
@@ -447,6 +453,7 @@ def test_a_target_ends_with_the_positions_and_its_neighbours_go_on():
     np.testing.assert_array_equal(follow(stepper, [other], [BOS, 6]), follow(stepper, fresh, [BOS, 6]))
 
 
-def test_the_stepper_says_what_it_can_do():
+def test_the_stepper_says_what_it_can_do(each_set_of_operators):
     stepper = MADE.stepper()
+    assert stepper.operators == each_set_of_operators
     assert (stepper.vocab_size, stepper.max_positions, stepper.provider) == (300, 224, "cpu")

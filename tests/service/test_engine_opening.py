@@ -97,7 +97,13 @@ async def test_an_opened_engine_translates_and_says_what_it_runs():
     finally:
         engine.stop()
     assert result.segments[0].ids
-    info = {"model": "tiny-en-de", "version": "7", "precision": labels.precision, "provider": "cpu"}
+    info = {
+        "model": "tiny-en-de",
+        "version": "7",
+        "precision": labels.precision,
+        "provider": "cpu",
+        "operators": labels.operators,
+    }
     assert registry.get_sample_value("translation_model_info", info) == 1
     assert registry.get_sample_value("translation_model_load_seconds", {"model": "tiny-en-de"}) > 0
 

@@ -21,7 +21,7 @@ from service.ingress.deployment import UNKNOWN, serve_model
 from service.jobs import Job, Result, SegmentResult
 from service.languages import Pair
 from service.logs import JsonFormatter
-from service.metrics.families import HttpMetrics, RequestMetrics, open_registry
+from service.metrics.families import HttpMetrics, ModelLabels, RequestMetrics, open_registry
 from service.metrics.snapshots import exposition, take
 from service.settings import Settings
 from tests.service.tiny_bundle import tiny_bundle
@@ -161,10 +161,13 @@ async def test_a_caller_that_leaves_is_counted_and_the_engine_hears_of_it():
 async def test_a_model_says_what_really_runs_once_an_engine_has_said_so():
     backend, _, _ = make_backend()
     (info,) = backend.models()
-    assert (info.name, info.version, info.provider, info.precision) == ("tiny-en-de", "7", UNKNOWN, UNKNOWN)
-    backend.introduce("tiny-en-de", "int8", "cpu")
+    assert (info.name, info.version) == ("tiny-en-de", "7")
+    assert {info.provider, info.precision, info.operators} == {UNKNOWN}
+    backend.introduce(
+        ModelLabels(model="tiny-en-de", version="7", precision="int8", provider="cpu", operators="native")
+    )
     (info,) = backend.models()
-    assert (info.provider, info.precision) == ("cpu", "int8")
+    assert (info.provider, info.precision, info.operators) == ("cpu", "int8", "native")
 
 
 async def test_ready_means_that_a_translation_just_worked():

@@ -20,7 +20,7 @@ from service.metrics.families import (
 from service.metrics.snapshots import exposition, take
 
 VOLUME = Volume(texts=2, source_characters=30, segments=3, source_tokens=9, target_tokens=11)
-LABELS = ModelLabels(model="en-de", version="1", precision="int8", provider="cpu")
+LABELS = ModelLabels(model="en-de", version="1", precision="int8", provider="cpu", operators="stock")
 
 
 @pytest.fixture

@@ -50,9 +50,9 @@ class Client:
 
 
 @pytest.fixture(params=["f32", "int8"])
-async def client(request):
+async def client(request, each_set_of_operators):
     bundle = Bundle.open(tiny_bundle())
-    settings = Settings(bundles=(tiny_bundle(),), precision=request.param, max_slots=6)
+    settings = Settings(bundles=(tiny_bundle(),), precision=request.param, operators=each_set_of_operators, max_slots=6)
     registry = open_registry("engine")
     engine, _ = open_engine(bundle, settings, registry)
     metrics = RequestMetrics(open_registry("ingress"))

@@ -89,6 +89,7 @@ def test_a_misspelt_variable_is_named(monkeypatch):
         ({"engine_gpus": 1}, "engine_gpus must be 0 when provider is cpu"),
         ({"provider": "cuda", "engine_gpus": 0}, "engine_gpus must be above 0"),
         ({"provider": "cuda", "precision": "int8"}, "int8 graphs are made for the CPU"),
+        ({"provider": "cuda", "operators": "native"}, "native ones are made for the CPU"),
         ({"precision": "f16"}, "f16 graphs are made for CUDA"),
     ],
 )

@@ -25,6 +25,7 @@ def tiny_bundle() -> Path:
         target_languages=("de",),
         config=made.config,
         precisions=made.record.precisions,
+        weights=made.record.weights,
         graph_files=made.record.files,
         tokenizer=train_tokenizer(folder, made.config.vocab_size),
         model_card="# tiny\n",

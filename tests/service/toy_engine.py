@@ -86,7 +86,9 @@ def toy_engine(
 ) -> Iterator[ToyEngine]:
     stepper = ToyStepper()
     registry = open_registry("engine")
-    metrics = EngineMetrics(registry, ModelLabels(model="toy", version="1", precision="f32", provider="cpu"))
+    metrics = EngineMetrics(
+        registry, ModelLabels(model="toy", version="1", precision="f32", provider="cpu", operators="stock")
+    )
     engine = Engine(kind(stepper, limits), metrics, options)
     try:
         yield ToyEngine(engine, stepper, metrics, registry)

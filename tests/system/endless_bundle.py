@@ -38,6 +38,7 @@ def endless_bundle(target: str = "de") -> Path:
         target_languages=(target,),
         config=config,
         precisions=record.precisions,
+        weights=record.weights,
         graph_files=record.files,
         tokenizer=train_tokenizer(folder, config.vocab_size),
         model_card="# endless\n",

@@ -22,7 +22,7 @@ from training.publish import Run, publish
 from training.recipe import FitRecipe, PublishRecipe
 from training.scores import ScoreError, score
 
-SHAPE = {"preset": "small", "d_model": 16, "heads": 2, "d_ff": 32, "encoder_layers": 1, "decoder_layers": 1}
+SHAPE = {"preset": "small", "d_model": 32, "heads": 2, "d_ff": 32, "encoder_layers": 1, "decoder_layers": 1}
 RECIPE = PublishRecipe(name="numbers", precisions=("f32",), samples=("7 14 21",), beam_size=2, parity_sentences=4)
 
 
@@ -141,6 +141,7 @@ def test_the_card_lists_every_part_with_its_licence(run: Run) -> None:
             run={**run.description, "end": end},
             sources=[entry("cat", "b", 1000), entry("cat", "a", 2000), entry("web", "c", 7), entry("web", "unused", 0)],
             precision="f32",
+            operators="stock",
             evaluations=[],
             samples=[],
             parity="",

@@ -78,6 +78,7 @@ class CapitalsBackend:
                 pairs=(Pair("en", "de"),),
                 precision="int8",
                 provider="CPUExecutionProvider",
+                operators="stock",
                 defaults={"beam_size": 4},
             ),
         )

@@ -68,6 +68,7 @@ def test_models_say_what_runs_them(call):
                 "pairs": [{"source": "en", "target": "de"}],
                 "precision": "int8",
                 "provider": "CPUExecutionProvider",
+                "operators": "stock",
                 "defaults": {"beam_size": 4},
             }
         ]

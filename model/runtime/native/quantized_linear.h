@@ -1,0 +1,43 @@
+// QuantizedLinear: y = relu?(s_x s_n (Σ_k q_x[k] q_W[k, n] − zero · Σ_k q_W[k, n]) + b[n]) + residual?
+//
+//   x f32 (…, K), weight s8 (K, N), weight_scale f32 (N), bias f32 (N), residual f32 (…, N) or absent → y f32 (…, N)
+//
+// `scale` and `zero` say how x becomes unsigned bytes, as QuantizeLinear does it. The sum is exact, so y has the bits of
+// QuantizeLinear and MatMulIntegerToFloat, in any batch.
+#pragma once
+
+#include "packed_weight.h"
+
+namespace dragoman {
+
+class QuantizedLinear {
+public:
+    static constexpr const char* kName = "QuantizedLinear";
+    static constexpr std::array<Port, 5> kInputs{{{ElementType::float32},
+                                                  {ElementType::int8},
+                                                  {ElementType::float32},
+                                                  {ElementType::float32},
+                                                  {ElementType::float32, Presence::optional}}};
+    static constexpr std::array<Port, 1> kOutputs{{{ElementType::float32}}};
+
+    explicit QuantizedLinear(const Node& node);
+    void compute(const Call& call) const;
+
+private:
+    struct Rows;
+    template <int rows, int ahead>
+    void block(const Rows& at, int64_t panel, const int8_t* next) const;
+    template <int ahead>
+    void block(int rows, const Rows& at, int64_t panel, const int8_t* next) const;
+    void chunk(const Rows& all, int64_t rows) const;
+
+    float scale_;
+    int32_t zero_;
+    bool relu_;
+    bool residual_;
+    PackedWeight weight_;
+    Aligned<float> scales_;  // (panels · 64): s_x s_n
+    Aligned<float> bias_;    // (panels · 64)
+};
+
+}  // namespace dragoman
