@@ -11,12 +11,15 @@ Span = tuple[int, int]
 SPACE = "\u2581"
 """What a vocabulary writes for a space."""
 
+WINDOW = 8
+"""So many characters may be passed over to find a piece again, where a vocabulary has spelt some of them otherwise."""
+
 
 def spans(text: str, pieces: Sequence[str | bytes]) -> list[Span]:
     """The characters of `text` that each of its `pieces` stands for; a piece of bytes is one byte of a character.
 
-    White space belongs to no piece, and each byte of a character has the whole character. Where pieces and text
-    disagree, a piece has fewer characters or none.
+    White space belongs to no piece, and each byte of a character has the whole character. A piece that is not found has
+    no characters.
     """
     found: list[Span] = []
     position = 0
@@ -34,11 +37,9 @@ def _letters(text: str, position: int, piece: str) -> Span:
     letters = piece.lstrip(SPACE)
     while letters != piece and position < len(text) and (text[position].isspace() or text[position] == SPACE):
         position += 1
-    start = position
-    for letter in letters:
-        if text[position : position + 1] in (letter, " " if letter == SPACE else letter):
-            position += 1
-    return start, position
+    wanted = letters.replace(SPACE, " ")
+    start = text.find(wanted, position, position + len(wanted) + WINDOW)
+    return (start, start + len(wanted)) if start >= 0 else (position, position)
 
 
 def _bytes(text: str, position: int, pieces: Sequence[str | bytes]) -> int:
@@ -80,6 +81,7 @@ def _clusters(text: str, rewrite: Callable[[str], str]) -> list[Span]:
 
 
 def _comes_apart(before: str, character: str, rewrite: Callable[[str], str]) -> bool:
-    if unicodedata.combining(character):
-        return False  # it may combine with something further left than its neighbour
-    return rewrite(before + character) == rewrite(before) + rewrite(character)
+    made = rewrite(character)
+    if unicodedata.combining(character) or not made:
+        return False  # the one may combine with something further left, and the other lets something reach there
+    return rewrite(before + character) == rewrite(before) + made
