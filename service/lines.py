@@ -6,7 +6,7 @@ The same bundle, runtime, batcher and text pipeline as in the service, and so th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 from model.bundle import Bundle
@@ -59,7 +59,14 @@ class LineTranslator:
             special=engine.special,
             progress=lambda count: progress(count / len(prepared.segments)),
         )
-        return self._pipeline.restore(prepared, [_result(one) for one in finished])
+        results = [_result(one) for one in finished]
+        restored = self._pipeline.restore(prepared, results)
+        if not engine.options.alignment:
+            return restored
+        return [
+            one if one.refusal else replace(one, alignment=tuple(self._pipeline.alignment(prepared, results, line)))
+            for line, one in enumerate(restored)
+        ]
 
 
 def open_translator(source: str, target: str, settings: Settings, **options: Any) -> LineTranslator:
@@ -130,4 +137,4 @@ def _result(finished: Finished) -> SegmentResult:
     if finished.error is not None:
         return SegmentResult((), 0.0, False, refusal="engine_failed")
     best = finished.hypotheses[0]
-    return SegmentResult(best.ids, best.score, best.truncated, guarded=finished.guarded)
+    return SegmentResult(best.ids, best.score, best.truncated, hypotheses=(best,), guarded=finished.guarded)

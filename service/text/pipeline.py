@@ -100,6 +100,8 @@ class Restored:
     """Why there is no text: a segment of it was refused."""
     guarded: bool = False
     """True if a segment of it went round in circles and was translated again."""
+    alignment: tuple[Link, ...] = ()
+    """Left to those who want it: see `Pipeline.alignment`."""
 
 
 @dataclass(slots=True)

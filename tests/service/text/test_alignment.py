@@ -43,7 +43,9 @@ def align(pipeline: Pipeline, text: str) -> tuple[str, list]:
     return restored.text, pipeline.alignment(prepared, results, 0)
 
 
-@pytest.mark.parametrize("text", ["One two. Three!", "  a\u00a0 b.\r\n\r\n- [x] Go on.\tNow?\n12345 😀\n", TEXTS[4], TEXTS[11]])
+@pytest.mark.parametrize(
+    "text", ["One two. Three!", "  a\u00a0 b.\r\n\r\n- [x] Go on.\tNow?\n12345 😀\n", TEXTS[4], TEXTS[11]]
+)
 def test_a_copy_is_aligned_word_for_word(tokenizer, text):
     made, found = align(Pipeline(tokenizer, 30, "en", "de"), text)
     pairs = shown(text, made, found)
