@@ -84,7 +84,8 @@ def _scores(facts: CardFacts) -> list[str]:
     recipe = facts.recipe
     about = (
         f"The {facts.precision} graphs of this bundle with {facts.operators} operators, one line at a time as a "
-        f"segment, beam {recipe.beam_size}, length penalty {recipe.length_penalty}. `dragoman-train evaluate` repeats them."
+        f"segment, beam {recipe.beam_size}, length penalty {recipe.length_penalty}. `dragoman-train evaluate` repeats "
+        "them."
     )
     held_out = (
         "`reserved` holds strings of packages that were kept out of training altogether; the other sets of the corpus "

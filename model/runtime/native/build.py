@@ -28,6 +28,9 @@ SOURCES = Path(__file__).resolve().parent
 LIBRARY = SOURCES / "operators.so"
 """Where the library stands once it is built; not under version control."""
 
+NO_CPU = "this CPU lacks AVX-512 with VNNI, which they need"
+"""What `obstacle` says where the library is there in vain."""
+
 ENTRY = "library.cpp"
 """The one source that must run on every CPU."""
 
@@ -75,7 +78,7 @@ def obstacle(path: Path = LIBRARY) -> str | None:
         return f"their library cannot be loaded ({error})"
     if sources != digest():
         return "their library was built from other sources than those beside it (install the package again)"
-    return None if supported else "this CPU lacks AVX-512 with VNNI, which they need"
+    return None if supported else NO_CPU
 
 
 def digest() -> str:
