@@ -61,8 +61,10 @@ def origins(text: str, rewrite: Callable[[str], str]) -> list[Span]:
         return [(i, i + 1) for i in range(len(text))]
     found: list[Span] = []
     made = ""
-    for start, end in _clusters(text, rewrite):
-        cluster = rewrite(text[start:end])
+    for start, behind in _clusters(text, rewrite):
+        end, cluster = behind, rewrite(text[start:behind])
+        while end - start > 1 and not rewrite(text[end - 1]) and rewrite(text[start : end - 1]) == cluster:
+            end -= 1  # what vanishes at the end has no part in it
         same = cluster == text[start:end]
         found += [(start + i, start + i + 1) if same else (start, end) for i in range(len(cluster))]
         made += cluster
@@ -82,6 +84,6 @@ def _clusters(text: str, rewrite: Callable[[str], str]) -> list[Span]:
 
 def _comes_apart(before: str, character: str, rewrite: Callable[[str], str]) -> bool:
     made = rewrite(character)
-    if unicodedata.combining(character) or not made:
-        return False  # the one may combine with something further left, and the other lets something reach there
+    if not made or (unicodedata.combining(character) and rewrite(before[-1])):
+        return False  # an accent may belong to something further left, and what vanishes may let one reach there
     return rewrite(before + character) == rewrite(before) + made

@@ -14,6 +14,9 @@ from model.spans import Span, spans
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 """Ids of the special symbols in every vocabulary that `dragoman-train tokenizer` makes."""
 
+SENTINELS = tuple(map(chr, range(0xE000, 0xE020)))
+"""Private-use characters that stand for what is carried through a translation; see `model.protection`."""
+
 _INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u2060\ufeff"))
 """Soft hyphen, zero-width space, word joiner, byte order mark: layout, not language."""
 
@@ -39,6 +42,15 @@ class Tokenizer:
         found = (pieces.pad_id(), pieces.bos_id(), pieces.eos_id(), pieces.unk_id())
         if found != (PAD_ID, BOS_ID, EOS_ID, UNK_ID):
             raise TokenizerError(f"pad, bos, eos, unk must be 0, 1, 2, 3 in {path}, but are {found}; train it again.")
+        self.sentinel_ids: tuple[int, ...] = self._sentinels()
+        """Ids of `SENTINELS`, in their order; empty in a vocabulary that has not all of them."""
+        names = map(pieces.IdToPiece, range(pieces.GetPieceSize()))
+        self.characters: frozenset[str] = frozenset(name for name in names if len(name) == 1)
+        """Characters with a piece of their own; others are spelt in bytes."""
+
+    def _sentinels(self) -> tuple[int, ...]:
+        ids = tuple(self._pieces.PieceToId(sentinel) for sentinel in SENTINELS)
+        return () if UNK_ID in ids else ids
 
     @property
     def vocab_size(self) -> int:

@@ -50,23 +50,30 @@ class LineTranslator:
 
     def translate(self, lines: Sequence[str], progress: Progress) -> list[Restored]:
         """The translations of `lines`, in their order; a line that failed has a refusal."""
-        prepared, engine = self._pipeline.prepare(lines), self._engine
-        finished = decode_all(
-            engine.stepper,
-            prepared.segments,
-            engine.options,
-            engine.limits,
-            special=engine.special,
-            progress=lambda count: progress(count / len(prepared.segments)),
-        )
-        results = [_result(one) for one in finished]
+        prepared = self._pipeline.prepare(lines)
+        results = self._decoded(prepared.segments, lambda count: progress(count / len(prepared.segments)))
+        again = self._pipeline.again(prepared, results)
+        if again is not None:
+            fragments = again.segments[len(prepared.segments) :]
+            results += self._decoded(fragments, lambda _: None, min_length=0)
+            prepared = again
         restored = self._pipeline.restore(prepared, results)
-        if not engine.options.alignment:
+        if not self._engine.options.alignment:
             return restored
         return [
             one if one.refusal else replace(one, alignment=tuple(self._pipeline.alignment(prepared, results, line)))
             for line, one in enumerate(restored)
         ]
+
+    def _decoded(
+        self, segments: Sequence[Sequence[int]], progress: Callable[[int], None], **changed: Any
+    ) -> list[SegmentResult]:
+        engine = self._engine
+        options = replace(engine.options, **changed)
+        finished = decode_all(
+            engine.stepper, segments, options, engine.limits, special=engine.special, progress=progress
+        )
+        return [_result(one) for one in finished]
 
 
 def open_translator(source: str, target: str, settings: Settings, **options: Any) -> LineTranslator:
@@ -93,7 +100,7 @@ def open_translator(source: str, target: str, settings: Settings, **options: Any
         raise UnsupportedOption(message)
     stepper = open_stepper(bundle, precision, runtime)
     pipeline = Pipeline(bundle.tokenizer(), longest, pair.source, pair.target)
-    return LineTranslator(pipeline, Engine(stepper, decode_options, limits, special))
+    return LineTranslator(pipeline, Engine(stepper, replace(decode_options, carry=pipeline.carry), limits, special))
 
 
 def pairs_of(bundle: Bundle) -> list[Pair]:

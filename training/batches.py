@@ -16,6 +16,7 @@ from model.config import ModelConfig
 from model.tokenizer import PAD_ID, Tokenizer
 from training.corpus.files import read_paired
 from training.progress import progress
+from training.protect import Prepare
 
 Ids = NDArray[np.int32]
 
@@ -72,13 +73,16 @@ class Batch:
         return Batch(*(getattr(self, field.name).to(device) for field in fields(self)))
 
 
-def encode_pairs(pairs: Sequence[tuple[str, str]], tokenizer: Tokenizer, max_length: int) -> Pairs:
-    """Text to ids; pairs with a side of more than `max_length` tokens or with an empty side are left out."""
+def encode_pairs(
+    pairs: Sequence[tuple[str, str]], tokenizer: Tokenizer, max_length: int, prepare: Prepare | None = None
+) -> Pairs:
+    """Text, after `prepare`, to ids; pairs with a side over `max_length` tokens or with an empty side are left out."""
     sources: list[Ids] = []
     targets: list[Ids] = []
     bar = progress(len(pairs), "encoding", "pair")
-    for source, target in pairs:
+    for number, pair in enumerate(pairs):
         bar.update()
+        source, target = pair if prepare is None else prepare(number, *pair)
         x, y = tokenizer.encode(source), tokenizer.encode(target)
         if 1 < len(x) <= max_length and 1 < len(y) <= max_length:
             sources.append(np.array(x, dtype=np.int32))

@@ -91,8 +91,12 @@ def _scores(facts: CardFacts) -> list[str]:
         "`reserved` holds strings of packages that were kept out of training altogether; the other sets of the corpus "
         "come from the sources it was trained on, held out by source text with nothing near-identical left in."
     )
+    carried = (
+        "`carried` is the share of the lines with numbers, URLs, placeholders, tags or the like whose translations "
+        "hold every one of these, exactly as often."
+    )
     reserved = any(found.name == "reserved" for found in facts.evaluations)
-    return ["## Scores", about, table(facts.evaluations), held_out if reserved else ""]
+    return ["## Scores", about, table(facts.evaluations), carried, held_out if reserved else ""]
 
 
 def _samples(samples: Sequence[tuple[str, str]]) -> str:

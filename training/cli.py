@@ -27,11 +27,21 @@ from training.evaluate import (
     folder_test_sets,
     table,
 )
-from training.fit import DivergenceError, RunFolder, fit
+from training.fit import RunFolder, TextRecipe, fit
 from training.publish import Run, publish
-from training.recipe import FitRecipe, PublishRecipe, RecipeError, languages, read_recipe, section
+from training.recipe import (
+    FitRecipe,
+    NoiseRecipe,
+    ProtectRecipe,
+    PublishRecipe,
+    RecipeError,
+    languages,
+    read_recipe,
+    section,
+)
 from training.scores import ScoreError
-from training.subwords import SubwordOptions, train_subwords
+from training.subwords import SubwordOptions, extend_subwords, train_subwords
+from training.trainer import DivergenceError
 
 _EXPECTED = (ModelError, RecipeError, CorpusError, CheckpointError, DivergenceError, ScoreError)
 _TOKENIZER = "tokenizer.model"
@@ -91,6 +101,12 @@ def _tokenizer_parser(steps: argparse._SubParsersAction) -> None:  # type: ignor
     parser = _step(steps, "tokenizer", "Train one subword vocabulary for both languages.", _tokenizer)
     _recipe_arguments(parser)
     parser.add_argument("--corpus", type=Path, required=True, help=f"folder of the corpus; {_TOKENIZER} goes there")
+    parser.add_argument(
+        "--extend",
+        type=Path,
+        metavar="FILE",
+        help="take this vocabulary and give it sentinels, instead of training one",
+    )
 
 
 def _fit_parser(steps: argparse._SubParsersAction) -> None:  # type: ignore[type-arg]
@@ -98,6 +114,9 @@ def _fit_parser(steps: argparse._SubParsersAction) -> None:  # type: ignore[type
     _recipe_arguments(parser)
     parser.add_argument("--corpus", type=Path, required=True, help="folder of the corpus and its tokenizer")
     parser.add_argument("--run", type=Path, required=True, help="folder of checkpoints and logs")
+    parser.add_argument(
+        "--from", dest="start", type=Path, metavar="BUNDLE", help="begin with the weights of this bundle or run"
+    )
 
 
 def _publish_parser(steps: argparse._SubParsersAction) -> None:  # type: ignore[type-arg]
@@ -140,7 +159,11 @@ def _corpus(options: argparse.Namespace) -> None:
 def _tokenizer(options: argparse.Namespace) -> None:
     values = read_recipe(options.recipe, options.set)
     asked = section(SubwordOptions, "tokenizer", values.get("tokenizer", {}))
-    reports = train_subwords(options.corpus, options.corpus / _TOKENIZER, asked)
+    out = options.corpus / _TOKENIZER
+    if options.extend:
+        reports = extend_subwords(options.extend, options.corpus, out)
+    else:
+        reports = train_subwords(options.corpus, out, asked)
     for name, report in reports.items():
         _say(f"{name}: {report}")
 
@@ -148,8 +171,12 @@ def _tokenizer(options: argparse.Namespace) -> None:
 def _fit(options: argparse.Namespace) -> None:
     values = read_recipe(options.recipe, options.set)
     recipe = section(FitRecipe, "fit", values.get("fit", {}))
-    folder = RunFolder(options.corpus, options.corpus / _TOKENIZER, options.run, languages(values))
-    at = fit(values.get("model", {}), recipe, folder)
+    folder = RunFolder(options.corpus, options.corpus / _TOKENIZER, options.run, languages(values), options.start)
+    text = TextRecipe(
+        section(ProtectRecipe, "protect", values.get("protect", {})),
+        section(NoiseRecipe, "noise", values.get("noise", {})),
+    )
+    at = fit(values.get("model", {}), recipe, folder, text)
     _say(f"{at.update:,} updates, {at.target_tokens:,} target tokens, epoch {at.epoch}; {at.skipped} skipped")
 
 

@@ -12,12 +12,15 @@ from torch.utils.tensorboard import SummaryWriter
 
 from training.progress import progress
 
+LOG = "log.jsonl"
+
 
 class Journal:
     """The log of one run: `log.jsonl` to read, TensorBoard events to look at."""
 
     def __init__(self, folder: Path, updates: int, start: int) -> None:
-        self._lines = (folder / "log.jsonl").open("a", encoding="utf-8")
+        self.folder = folder
+        self._lines = (folder / LOG).open("a", encoding="utf-8")
         self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=start + 1)
         self._bar = progress(updates, "fit", "update", start)
 

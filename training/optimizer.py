@@ -53,6 +53,13 @@ class MasterOptimizer:
             master.grad = gradient.clone() if master.grad is None else master.grad.add_(gradient)
             parameter.grad = None
 
+    def gradients(self) -> list[Tensor]:
+        """The masters' gradients, in one order for all processes; zeros where there is none yet."""
+        for master in self.masters.values():
+            if master.grad is None:
+                master.grad = torch.zeros_like(master)
+        return [master.grad for master in self.masters.values() if master.grad is not None]
+
     def update(self, learning_rate: float) -> float:
         """One update; returns the gradient's norm before clipping. A non-finite gradient changes nothing."""
         gradients = [master.grad for master in self.masters.values() if master.grad is not None]
@@ -75,6 +82,13 @@ class MasterOptimizer:
         for name, parameter in self.parameters.items():
             parameter.copy_(self.masters[name])
 
+    @torch.no_grad()
+    def begin_with(self, weights: dict[str, Tensor]) -> None:
+        """Let the masters be `weights`, which must have their names and shapes; the moments stay at zero."""
+        for name, master in self.masters.items():
+            master.copy_(weights[name])
+        self.publish()
+
     def state_dict(self) -> dict[str, Any]:
         """Masters and moments, to be saved."""
         return {
@@ -84,12 +98,9 @@ class MasterOptimizer:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The inverse of `state_dict`, bit for bit."""
-        with torch.no_grad():
-            for name, master in self.masters.items():
-                master.copy_(state["masters"][name])
+        self.begin_with(state["masters"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
-        self.publish()
 
 
 def _is_layer_matrix(name: str) -> bool:

@@ -22,12 +22,13 @@ from model.runtime.native.build import obstacle
 from model.runtime.sessions import RuntimeOptions
 from model.runtime.stepper import open_graphs
 from model.tokenizer import Tokenizer
-from training.batches import read_pairs
+from training.batches import encode_pairs, read_pairs
 from training.card import CardFacts, machine, model_card
 from training.checkpoint import CheckpointError, Checkpoints, load
 from training.evaluate import Evaluation, TestSet, Translator, evaluate
 from training.optimizer import average
-from training.recipe import PublishRecipe
+from training.protect import preparation
+from training.recipe import NoiseRecipe, ProtectRecipe, PublishRecipe
 
 Pair = tuple[list[int], list[int]]
 
@@ -144,8 +145,9 @@ def _dev_pairs(run: Run, tokenizer: Tokenizer) -> list[Pair]:
     ] or [read_pairs(run.corpus / f"train.{source}", run.corpus / f"train.{target}")[:500]]
     longest = max(map(len, sets))
     mixed = [pairs[i] for i in range(longest) for pairs in sets if i < len(pairs)]
-    encoded = [(tokenizer.encode(x), tokenizer.encode(y)) for x, y in mixed]
-    return [(x, y) for x, y in encoded if max(len(x), len(y)) <= run.config.max_positions]
+    prepare = preparation(tokenizer, ProtectRecipe(plain_numbers=0.0), NoiseRecipe(), seed=0)
+    encoded = encode_pairs(mixed, tokenizer, run.config.max_positions, prepare)
+    return [(x.tolist(), y.tolist()) for x, y in zip(encoded.sources, encoded.targets, strict=True)]
 
 
 def _end(run: Run, averaged: int) -> dict[str, Any]:

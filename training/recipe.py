@@ -1,7 +1,8 @@
 """Recipes: TOML files whose sections become frozen, checked objects.
 
 A recipe has `[languages]`, what the corpus is made of (`training.corpus.recipe`), and the sections `[tokenizer]`,
-`[model]`, `[fit]` and `[publish]`. Each room reads its own; a misspelt key is an error, never ignored.
+`[model]`, `[fit]`, `[protect]`, `[noise]` and `[publish]`. Each room reads its own; a misspelt key is an error, never
+ignored.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ class FitRecipe:
     """Updates between validations; checkpoints are written at the same moments."""
     validate_sentences: int = 100
     """Sentences of each dev set that are also translated for BLEU and chrF."""
+    patience: int = 0
+    """Validations in a row without a smaller mean loss of the dev sets after which training ends early. 0: never."""
     checkpoint_every: int = 500
     average: int = 5
     """How many of the newest checkpoints are kept, and averaged by `publish` (section 6.1: 5 for base, 20 for big)."""
@@ -78,6 +81,48 @@ class FitRecipe:
             raise RecipeError(f"[fit] cooldown must be in 0..updates ({self.updates}), but is {self.cooldown}.")
         if min(self.micro_batch_tokens or self.batch_tokens, self.batch_tokens) < self.max_length:
             raise RecipeError(f"[fit] a (micro-)batch must hold one pair of max_length {self.max_length} tokens.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProtectRecipe:
+    """The section `[protect]`: what is no language becomes sentinels where the vocabulary has them."""
+
+    enabled: bool = True
+    """False: everything stays text, and nothing is carried through the network."""
+    plain_numbers: float = 0.3
+    """Share of the pairs whose numbers stay text all the same, so that digits are learnt too."""
+
+    def __post_init__(self) -> None:
+        _shares("protect", plain_numbers=self.plain_numbers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseRecipe:
+    """The section `[noise]`: the share of pairs that are changed in each way. Seeded; the same in every epoch."""
+
+    lower: float = 0.0
+    """The source in lower case."""
+    upper: float = 0.0
+    """Both sides in upper case."""
+    no_stop: float = 0.0
+    """Both sides without their final full stop."""
+    spaces: float = 0.0
+    """A stray space before a punctuation mark of the source."""
+    carried: float = 0.0
+    """One or two more sentinels on both sides, before, behind or between sentences: where emoji stand."""
+
+    def __post_init__(self) -> None:
+        _shares("noise", **dataclasses.asdict(self), lower_and_upper=self.lower + self.upper)
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return any(dataclasses.asdict(self).values())
+
+
+def _shares(name: str, **values: float) -> None:
+    for key, value in values.items():
+        if not 0 <= value <= 1:
+            raise RecipeError(f"[{name}] {key.replace('_and_', ' + ')} must be in [0, 1], but is {value}.")
 
 
 @dataclass(frozen=True, kw_only=True)

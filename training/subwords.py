@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -13,7 +14,7 @@ from threading import Event, Thread
 
 import sentencepiece as spm
 
-from model.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, normalize
+from model.tokenizer import BOS_ID, EOS_ID, PAD_ID, SENTINELS, UNK_ID, Tokenizer, normalize
 from training.corpus.errors import CorpusError
 from training.corpus.files import read_lines
 from training.progress import progress
@@ -22,8 +23,8 @@ _TOO_LARGE = re.compile(r"Vocabulary size (?:is )?too high \(\d+\)\. Please set 
 _TOO_SMALL = re.compile(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)")
 _STEP = 128
 """Sizes that need no padding in the graphs are multiples of this."""
-_FIXED_PIECES = 4 + 256
-"""Special symbols and bytes."""
+_FIXED_PIECES = 4 + 256 + len(SENTINELS)
+"""Special symbols, bytes and sentinels."""
 _THREADS = 2
 _BYTES_PER_SECOND = 500_000
 """Text learnt from in a second on two cores; only for the estimate of the progress bar."""
@@ -34,7 +35,8 @@ class SubwordOptions:
     """How a vocabulary is trained."""
 
     vocab_size: int = 8064
-    """Pieces in all: 4 special ones, 256 bytes, and what is learnt."""
+    """Pieces in all: 4 special ones, 256 bytes, what is learnt, and at the end 32 sentinels, which stand for what is
+    carried through a translation (`model.protection`)."""
     character_coverage: float = 0.9999
     """Share of the characters of the text that get a piece of their own; the rest is spelt in bytes."""
     max_lines: int = 0
@@ -83,10 +85,60 @@ def train_subwords(corpus: Path, out: Path, options: SubwordOptions | None = Non
     """
     options = options or SubwordOptions()
     files = corpus_files(corpus)
-    out.parent.mkdir(parents=True, exist_ok=True)
     text = [file for name, file in files.items() if name.startswith("train.")]
     with _ticking(sum(file.stat().st_size for file in text) // _BYTES_PER_SECOND):
-        model = _train(text, options)
+        model = with_sentinels(_train(text, options))
+    return _written(model, out, files)
+
+
+def extend_subwords(vocabulary: Path, corpus: Path, out: Path) -> dict[str, SubwordReport]:
+    """Write `vocabulary` with sentinels to the file `out`, and report on each file of the folder `corpus`.
+
+    Every piece keeps its id, so a network that knows the vocabulary goes on knowing it. Raises `TokenizerError` for a
+    file that is no vocabulary of the house, `CorpusError` for a corpus that is not there.
+    """
+    Tokenizer(vocabulary)  # refuses what is none
+    return _written(with_sentinels(vocabulary.read_bytes()), out, corpus_files(corpus))
+
+
+def with_sentinels(model: bytes) -> bytes:
+    """A SentencePiece model with `SENTINELS` as its last pieces, each always one id; as it is if it has them.
+
+    A model is a protobuf message: what is appended to its bytes is appended to its repeated field of pieces, and the
+    size that its trainer notes is overwritten. Raises `CorpusError` if it learnt some of these characters as letters.
+    """
+    pieces = spm.SentencePieceProcessor(model_proto=model)
+    there = sum(pieces.PieceToId(sentinel) != pieces.unk_id() for sentinel in SENTINELS)
+    if there == len(SENTINELS):
+        return model
+    if there:
+        raise CorpusError(f"a vocabulary must have all sentinels or none, but has {there}; take them from its text.")
+    # sentencepiece_model.proto: ModelProto {pieces = 1, trainer_spec = 2}, TrainerSpec {vocab_size = 4},
+    # SentencePiece {piece = 1, score = 2, type = 3}, where type 4 is USER_DEFINED.
+    new = [
+        _field(1, _field(1, sentinel.encode()) + b"\x15" + struct.pack("<f", 0.0) + b"\x18\x04")
+        for sentinel in SENTINELS
+    ]
+    return b"".join([model, *new, _field(2, b"\x20" + _varint(pieces.GetPieceSize() + len(SENTINELS)))])
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """A length-delimited protobuf field."""
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(value: int) -> bytes:
+    """Seven bits a byte, the lowest first; the highest bit says that more come."""
+    low = []
+    while value > 0x7F:
+        low.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*low, value])
+
+
+def _written(model: bytes, out: Path, files: dict[str, Path]) -> dict[str, SubwordReport]:
+    """Write a vocabulary and what it makes of `files`."""
+    out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(out.name + ".partial")
     partial.write_bytes(model)
     partial.replace(out)
@@ -133,7 +185,7 @@ def _train(files: Iterable[Path], options: SubwordOptions) -> bytes:
             sentence_iterator=_sentences(files, options.max_lines),
             model_writer=model,
             model_type="unigram",
-            vocab_size=options.vocab_size,
+            vocab_size=options.vocab_size - len(SENTINELS),
             character_coverage=options.character_coverage,
             byte_fallback=True,
             split_digits=True,
@@ -154,7 +206,7 @@ def _train(files: Iterable[Path], options: SubwordOptions) -> bytes:
 def _explained(error: Exception, asked: int) -> CorpusError:
     """What to do about a training that SentencePiece refused."""
     if match := _TOO_LARGE.search(str(error)):
-        largest = int(match[1])
+        largest = int(match[1]) + len(SENTINELS)
         advised = largest - largest % _STEP
         return CorpusError(
             f"the corpus must be large enough for {asked} subwords, but holds {largest} at most; ask for "
@@ -162,7 +214,8 @@ def _explained(error: Exception, asked: int) -> CorpusError:
         )
     if match := _TOO_SMALL.search(str(error)):
         return CorpusError(
-            f"vocab_size must be at least {match[1]}, one for each special symbol, byte and letter, but is {asked}."
+            f"vocab_size must be at least {int(match[1]) + len(SENTINELS)}, one for each special symbol, byte, letter "
+            f"and sentinel, but is {asked}."
         )
     return CorpusError(f"SentencePiece could not train {asked} subwords: {error}")
 

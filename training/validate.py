@@ -11,9 +11,12 @@ import torch
 from torch import nn
 
 from model.nn.transformer import Transformer, greedy
+from model.protection import Protected, Protector, restore
 from model.tokenizer import Tokenizer
 from training.batches import Pairs, collate, encode_pairs, plan_epoch, read_pairs
 from training.objective import projected_cross_entropy
+from training.protect import preparation
+from training.recipe import NoiseRecipe, ProtectRecipe
 from training.scores import Scores, score
 
 BATCH_TOKENS = 4096
@@ -38,12 +41,13 @@ class Validation:
 
 
 def read_dev_sets(corpus: Path, tokenizer: Tokenizer, languages: tuple[str, str], max_length: int) -> list[DevSet]:
-    """Every `dev.NAME` of a corpus."""
+    """Every `dev.NAME` of a corpus, in ids as it will be served: without noise, and with sentinels if there are any."""
     source, target = languages
+    prepare = preparation(tokenizer, ProtectRecipe(plain_numbers=0.0), NoiseRecipe(), seed=0)
     sets: list[DevSet] = []
     for path in sorted(corpus.glob(f"dev.*.{source}")):
         text = read_pairs(path, path.with_suffix(f".{target}"))
-        sets.append(DevSet(path.name.split(".")[1], text, encode_pairs(text, tokenizer, max_length)))
+        sets.append(DevSet(path.name.split(".")[1], text, encode_pairs(text, tokenizer, max_length, prepare)))
     return sets
 
 
@@ -75,7 +79,9 @@ def mean_nll(network: Transformer, pairs: Pairs) -> float:
 
 def translate(network: Transformer, tokenizer: Tokenizer, texts: list[str]) -> list[str]:
     """Greedy translations, for a quick look while training; the served engine is measured by `evaluate`."""
-    sources = [tokenizer.encode(text)[: network.config.max_positions] for text in texts]
+    protector = Protector(tokenizer.characters)
+    protected = [protector.protect(text) if tokenizer.sentinel_ids else Protected(text, ()) for text in texts]
+    sources = [tokenizer.encode(text)[: network.config.max_positions] for text, _ in protected]
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
     outputs = [""] * len(sources)
     with evaluating(network):
@@ -88,7 +94,7 @@ def translate(network: Transformer, tokenizer: Tokenizer, texts: list[str]) -> l
             device = network.positions.device
             found = greedy(network, padded.to(device), lengths.to(device), max_length=int(lengths.max()) + 50)
             for i, ids in zip(rows, found, strict=True):
-                outputs[i] = tokenizer.decode(ids)
+                outputs[i] = restore(tokenizer.decode(ids), protected[i].spans)
     return outputs
 
 

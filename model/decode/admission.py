@@ -97,11 +97,13 @@ def target_limit(options: DecodeOptions, source_tokens: int, stepper: Stepper, s
     limit = options.limit(source_tokens, stepper.max_positions)
     if len(options.prefix) >= limit:
         raise DecodeError(f"a prefix must have less than {limit} tokens here, but has {len(options.prefix)}.")
-    given = {*options.prefix, *chain.from_iterable(options.suppress)}
+    given = {*options.prefix, *options.carry, *chain.from_iterable(options.suppress)}
     if not all(0 <= token < stepper.vocab_size for token in given):
-        raise DecodeError(f"prefix and suppress must hold ids in 0..{stepper.vocab_size - 1}, but one is not.")
+        raise DecodeError(f"prefix, suppress and carry must hold ids in 0..{stepper.vocab_size - 1}, but one is not.")
     if given & {special.bos_id, special.eos_id}:
-        raise DecodeError("prefix and suppress must hold words, but one holds BOS or EOS; min_length can delay EOS.")
+        raise DecodeError(
+            "prefix, suppress and carry must hold words, but one holds BOS or EOS; min_length can delay EOS."
+        )
     return limit
 
 

@@ -147,9 +147,10 @@ class SearchGroup(Group):
         return ended
 
     def _steering(self, sentence: Sentence) -> Steering | None:
-        if not sentence.options.steered:
+        options = sentence.options
+        if not (options.steered or options.carried(sentence.source)):
             return None
-        return Steering(sentence.options, sentence.limit, self._special, sentence.source, self.search.candidates)
+        return Steering(options, sentence.limit, self._special, sentence.source, self.search.candidates)
 
     def _count(self) -> None:
         self._steered = sum(steering is not None for steering in self._steerings)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -111,6 +113,10 @@ class DecodeOptions:
     log-probability 0, and a hypothesis has that of its continuation; its length counts."""
     suppress: tuple[tuple[int, ...], ...] = ()
     """Sequences of ids that the target must not hold."""
+    carry: tuple[int, ...] = ()
+    """Ids that a target must hold exactly as often as its source, if the source holds any of them: EOS is not allowed
+    while one is missing, and none may come more often. Bought with a few candidates, see `model.decode.constraints`; a
+    target can break the rule where those do not suffice, or where the length ends it."""
     token_scores: bool = False
     """Keep the log-probability of every token."""
     alignment: bool = False
@@ -142,7 +148,7 @@ class DecodeOptions:
 
     @property
     def steered(self) -> bool:
-        """True if something comes between the network's candidates and the search."""
+        """True if something comes between the network's candidates and the search, whatever the source."""
         return bool(
             self.prefix
             or self.suppress
@@ -151,6 +157,11 @@ class DecodeOptions:
             or self.no_repeat_ngram
             or self.repetition_penalty != 1.0
         )
+
+    def carried(self, source: Sequence[int]) -> Counter[int]:
+        """How often each id of `carry` stands in `source`; none where `carry` asks nothing of it."""
+        ids = frozenset(self.carry)
+        return Counter(token for token in source if token in ids) if ids else Counter()
 
     @property
     def far_reaching(self) -> bool:

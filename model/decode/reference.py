@@ -7,12 +7,14 @@ Nothing is cached, nothing is batched, every history is computed in full.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from model.decode.constraints import SPARE
 from model.decode.coverage import coverage_penalty
 from model.decode.options import DecodeOptions, Hypothesis, Sampling, SpecialIds
 from model.decode.sampling import stream_of, uniform
@@ -50,7 +52,7 @@ def reference_search(
                 if more > -math.inf:
                     candidates.append((-(log_prob + more), lane, -more, token))
         best = sorted(candidates)[: 2 * width if width > 1 else 1]
-        for total, lane, more, token in best:
+        for total, lane, more, token in best[:width]:
             if token == eos:
                 _, history, gains = alive[lane]
                 finished.append(Hypothesis(history, -total, scores.of(-total, history, length), False, (*gains, -more)))
@@ -119,11 +121,32 @@ class _Rules:
         changed[[token for token in range(len(changed)) if self._bans((*history, token))]] = -np.inf
         if np.isneginf(changed).all():
             changed[self.eos] = log_probs[self.eos]
+        if carried := options.carried(self.source):
+            changed = self._without_wrong(changed, history, carried)
         if options.sampling is not None:
             chance = uniform(options.sampling.seed, stream_of(self.source), len(history))
             drawn = _drawn(changed.tolist(), options.sampling, chance)
             changed[[token for token in range(len(changed)) if token != drawn]] = -np.inf
         return changed
+
+    def _without_wrong(
+        self, changed: NDArray[np.float32], history: History, carried: Counter[int]
+    ) -> NDArray[np.float32]:
+        """The best n + SPARE of `changed`, without those that would carry something too often or leave it behind."""
+        sampling, wanted = self.options.sampling, 1 if self.options.beam_size == 1 else 2 * self.options.beam_size
+        if sampling is not None:
+            wanted = sampling.top_k or len(changed)
+        best = np.argsort(-changed, kind="stable")[: wanted + SPARE].tolist()
+
+        def wrong(token: int) -> bool:
+            if token == self.eos:
+                return any(history.count(word) < count for word, count in carried.items())
+            return token in self.options.carry and history.count(token) >= carried[token]
+
+        right = [token for token in best if not wrong(token) and changed[token] > -np.inf]
+        kept = np.full_like(changed, -np.inf)
+        kept[(right or best)[:wanted]] = changed[(right or best)[:wanted]]
+        return kept
 
     def _bans(self, target: History) -> bool:
         """Whether the last token of `target` breaks a rule."""

@@ -219,11 +219,12 @@ class _Beam:
 class BeamSearch(Search):
     """W living hypotheses a sentence, and apart from them the best finished ones.
 
-    Each step ranks the W·k continuations and looks at the best 2W: those with EOS finish, the first W of the others
-    live on. A sentence ends when no living hypothesis can beat the worst kept finished one. Log-probabilities only
-    fall, and dividing a negative number by a larger penalty brings it nearer to zero; so the best score a living
-    hypothesis can still reach is log_prob / penalty(limit), its source then being covered. The bound is exact: it never
-    changes the answer.
+    Each step ranks the W·k continuations and looks at the best 2W. Of the first W those with EOS finish: an ending that
+    W continuations outrank is no translation that this beam believes in, and would win only by being short. The first W
+    without EOS live on. A sentence ends when no living hypothesis can beat the worst kept finished one.
+    Log-probabilities only fall, and dividing a negative number by a larger penalty brings it nearer to zero; so the
+    best score a living hypothesis can still reach is log_prob / penalty(limit), its source then being covered. The
+    bound is exact: it never changes the answer.
     """
 
     def __init__(self, width: int, special: SpecialIds) -> None:
@@ -268,7 +269,7 @@ class BeamSearch(Search):
         token = ids.reshape(count, width * k)[rows, order]  # (R, W, k) -> (R, W·k) -> (R, 2W)
         gain = gains.reshape(count, width * k)[rows, order] if self._scored else None  # as `token`
         ends = (token == eos) & (total > -np.inf)
-        self._finish(ends, total, lane, gain)
+        self._finish(ends[:, :width], total, lane, gain)  # (R, 2W) -> (R, W)
         # A lane offers EOS once, so at most W of the 2W end and W are left to live.
         living = np.argsort(ends, axis=1, kind="stable")[:, :width]  # (R, 2W) -> (R, W)
         self._alive, parents = total[rows, living], lane[rows, living]
@@ -298,7 +299,7 @@ class BeamSearch(Search):
         return np.where(broken[:, None, None], np.float32(-np.inf), log_probs)
 
     def _finish(self, ends: NDArray[np.bool_], total: NDArray[np.float64], lane: Tokens, gain: LogProbs | None) -> None:
-        """Put the candidates (R, 2W) that end in EOS into their sentences' finished sets."""
+        """Put the candidates that `ends` (R, W) marks, of the best (R, 2W), into their sentences' finished sets."""
         rows, ranks = np.nonzero(ends)
         log_probs, lanes = total[rows, ranks].tolist(), lane[rows, ranks].tolist()
         lasts = [0.0] * len(rows) if gain is None else gain[rows, ranks].tolist()

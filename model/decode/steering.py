@@ -24,9 +24,9 @@ class Steering:
     def __init__(
         self, options: DecodeOptions, limit: int, special: SpecialIds, source: Sequence[int], candidates: int
     ) -> None:
-        """`candidates` is how many of each lane the search wants; `source` tells sentences apart when drawing."""
+        """`candidates` is how many of each lane the search wants; `source` is what is translated."""
         self._options = options
-        self._constraints = Constraints(options, limit, special)
+        self._constraints = Constraints(options, limit, special, source)
         self._stream = stream_of(source)
         self._candidates = candidates
         self._touched: list[Touched] = []
@@ -41,7 +41,7 @@ class Steering:
             return self._reach
         self._touched = [self._constraints.touched(history) for history in histories]
         wanted = self._wanted()
-        self._reach = min(WHOLE_VOCABULARY, wanted + max(touched.tokens for touched in self._touched))
+        self._reach = min(WHOLE_VOCABULARY, wanted + max(touched.reach for touched in self._touched))
         return self._reach
 
     def steer(self, log_probs: LogProbs, ids: Tokens) -> tuple[LogProbs, Tokens]:

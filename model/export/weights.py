@@ -51,6 +51,11 @@ def _norm(config: ModelConfig, prefix: str) -> Shapes:
     return {f"{prefix}.weight": (config.d_model,), f"{prefix}.bias": (config.d_model,)}
 
 
+def folded(config: ModelConfig, prefix: str) -> np.float32:
+    """What the graphs multiply the linear map called `prefix` with: 1/√d_k of formula (1) for every W^Q, else 1."""
+    return np.float32(1.0 / math.sqrt(config.head_size) if prefix.endswith(".w_q") else 1.0)
+
+
 class Weights:
     """The tensors of one network as float32 numpy arrays.
 
@@ -78,11 +83,8 @@ class Weights:
 
     def linear(self, prefix: str) -> tuple[Array, Array]:
         """Weight (out, in) and bias (out) of one linear map. 1/√d_k of formula (1) is already inside every W^Q."""
-        weight, bias = self[f"{prefix}.weight"], self[f"{prefix}.bias"]
-        if prefix.endswith(".w_q"):
-            scale = np.float32(1.0 / math.sqrt(self.config.head_size))
-            return weight * scale, bias * scale
-        return weight, bias
+        scale = folded(self.config, prefix)
+        return self[f"{prefix}.weight"] * scale, self[f"{prefix}.bias"] * scale
 
     @property
     def source_embedding(self) -> Array:

@@ -189,6 +189,8 @@ def _slot(slot: Translation | Refusal, index: int, command: TranslateCommand) ->
     }
     if slot.repetition_guard:
         found["repetition_guard"] = True
+    if slot.fragmented:
+        found["fragmented"] = True
     if slot.alternatives:
         found["alternatives"] = [_alternative(one) for one in slot.alternatives]
     if slot.scores is not None:

@@ -78,6 +78,8 @@ class Translation:
     """True if the length limit ended a segment of it: its end may be missing."""
     repetition_guard: bool = False
     """True if a segment of it went round in circles and was translated again."""
+    fragmented: bool = False
+    """True if a segment of it was translated in fragments, lest a number, a tag or the like be lost."""
     alternatives: tuple[Alternative, ...] = ()
     """The n best, best first, if they were asked for."""
     scores: TextScores | None = None

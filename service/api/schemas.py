@@ -144,6 +144,8 @@ class TranslatedText(_Schema):
     """True if the model's length limit cut it: its end may be missing."""
     repetition_guard: bool = False
     """True if a sentence went round in circles and was translated again; left out otherwise."""
+    fragmented: bool = False
+    """True if a sentence was translated in fragments, lest a number, a tag or the like be lost; left out otherwise."""
     alternatives: list[AlternativeText] | None = None
     """With n_best: the best translations, the first of which is `text`."""
     scores: ScoresOfText | None = None

@@ -53,6 +53,7 @@ def _translation(
         one.text,
         one.truncated,
         repetition_guard=one.guarded,
+        fragmented=one.fragmented,
         alternatives=alternatives,
         scores=scores,
         alignment=aligned(0),

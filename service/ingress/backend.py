@@ -138,6 +138,8 @@ class Backend:
         job = Job(command.request_id, prepared.segments, options, command.deadline)
         # What holds no language needs no engine.
         result = await model.engines.translate(job) if job.segments else Result((), 0.0, 0.0)
+        if command.prefix is None:  # which a fragment could not begin with
+            prepared, result = await self._carried(model, command, job, (prepared, result))
         if any(segment.ids for segment in result.segments):
             self._readiness[name].worked()
         characters = sum(map(len, command.texts))
@@ -159,6 +161,23 @@ class Backend:
             inference_seconds=result.inference_seconds,
         )
 
+    async def _carried(
+        self, model: ServedModel, command: TranslateCommand, job: Job, first: tuple[Prepared, Result]
+    ) -> tuple[Prepared, Result]:
+        """What was prepared and what came of it, with those sentences in fragments that lost what must be carried."""
+        prepared, result = first
+        characters = sum(map(len, command.texts))
+        again = await _text_work(characters, model.pipelines[command.pair].again, prepared, result.segments)
+        if again is None:
+            return prepared, result
+        self._metrics.fragmented(model.info.name, again.given_up)
+        # A fragment may be shorter than what was asked of the sentence.
+        options = replace(job.options, min_length=0)
+        more = Job(job.request_id, again.segments[len(job.segments) :], options, job.deadline)
+        second = await model.engines.translate(more) if more.segments else Result((), 0.0, 0.0)
+        seconds = result.inference_seconds + second.inference_seconds
+        return again, Result((*result.segments, *second.segments), result.queue_seconds, seconds)
+
     async def _probe(self, model: ServedModel) -> str | None:
         """Translate something short on the way that every request takes; None if that worked."""
         deadline = time.time() + self._options.ready_timeout
@@ -178,11 +197,11 @@ class Backend:
 async def _prepare(pipeline: Pipeline, command: TranslateCommand) -> tuple[Prepared, dict[int, Refusal]]:
     """The texts, taken apart; and those that cannot be asked what the command asks, by index."""
     characters = sum(map(len, command.texts))
-    prepared = await _text_work(characters, pipeline.prepare, command.texts)
+    prepared = await _text_work(characters, pipeline.prepare, command.texts, command.prefix)
     refused = {} if command.prefix is None else unfit_for_prefix(prepared)
     if refused:
         fit = tuple(text for index, text in enumerate(command.texts) if index not in refused)
-        prepared = await _text_work(characters, pipeline.prepare, fit)
+        prepared = await _text_work(characters, pipeline.prepare, fit, command.prefix)
     return prepared, refused
 
 

@@ -28,6 +28,7 @@ def decode_options(defaults: DecodeOptions, command: TranslateCommand, pipeline:
             sampling=command.sampling,
             prefix=None if command.prefix is None else pipeline.target_ids(command.prefix),
             suppress=tuple(pipeline.target_ids(words) for words in command.suppress),
+            carry=pipeline.carry,
             token_scores=command.return_scores,
             alignment=command.alignment,
             repetition_guard=command.repetition_guard,

@@ -124,6 +124,12 @@ class RequestMetrics:
             ("model",),
             registry=registry,
         )
+        self._fragmented = Counter(
+            "translation_fragmented_segments_total",
+            "Segments translated again in fragments because their translation lost what must be carried.",
+            ("model",),
+            registry=registry,
+        )
         self._tokenize = Histogram(
             "translation_tokenize_seconds",
             "Time to cut and tokenise the texts of a request.",
@@ -144,7 +150,7 @@ class RequestMetrics:
 
     def declare(self, model: str, pair: Pair) -> None:
         """Show the series of a loaded model from the start, at zero."""
-        for family in (self._requests, self._retries, self._tokenize):
+        for family in (self._requests, self._retries, self._fragmented, self._tokenize):
             family.labels(model)
         for reason in REASONS:
             self._failures.labels(model, reason)
@@ -158,6 +164,10 @@ class RequestMetrics:
     def retried(self, model: str) -> None:
         """A request goes to another engine replica."""
         self._retries.labels(model).inc()
+
+    def fragmented(self, model: str, segments: int) -> None:
+        """So many segments are translated again in fragments."""
+        self._fragmented.labels(model).inc(segments)
 
     def refused(self, model: str, reason: str) -> None:
         """A request was refused with the code `reason`."""

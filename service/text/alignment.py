@@ -2,15 +2,21 @@
 
 Each token of a translation is linked with the source token that it attends to most, and so its word with the word of
 that one. A token that attends most to the end of the source is linked with nothing: it stands for no word of it.
+
+A text reaches the network in parts, with other white space and in another normal form. What stays the same is its
+*key*: the normalised text without white space. The keys of all parts, one behind the other, are the key of the text,
+and that is how a token finds the characters that a caller knows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from model.protection import Protector
 from model.spans import Span, origins
+from model.tokenizer import SENTINELS, normalize
 from service.text.words import words
 
 
@@ -22,54 +28,109 @@ class Link(NamedTuple):
     target_start: int
     target_end: int
 
-    def moved(self, source: int, target: int) -> Link:
-        """The same link where both sides stand further behind."""
-        return Link(self[0] + source, self[1] + source, self[2] + target, self[3] + target)
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """How a sentence was translated."""
+
+    source: Sequence[Span]
+    """For each source token but EOS, the characters of the sentence's key that it stands for."""
+    target: Sequence[Span]
+    """For each target token, the characters of the translation that it stands for."""
+    attention: Sequence[Sequence[float]]
+    """For each target token, the share of each source token, EOS included."""
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """The words of one side of a sentence."""
+class Part:
+    """A part of a text, and what stands in the place of it in the translation."""
 
-    words: Sequence[Span]
-    of_tokens: Sequence[set[int]]
-    """For each token, the indices of the words that it is part of; white space is part of none."""
-
-
-def source_side(text: str, rewrite: Callable[[str], str], tokens: Sequence[Span], spaced: bool) -> Side:
-    """The words of `text`, whose tokens stand in `rewrite(text)`."""
-    found = words(text, spaced)
-    at = _words_at(found, len(text))
-    touched = [set().union(*at[start:end]) for start, end in origins(text, rewrite)]
-    return Side(found, [set().union(*touched[start:end]) for start, end in tokens])
+    source: str
+    made: str
+    tokens: Tokens | None = None
+    """None: it was kept."""
 
 
-def target_side(raw: str, rewrite: Callable[[str], str], tokens: Sequence[Span], spaced: bool) -> Side:
-    """The words of `rewrite(raw)`, with no white space around it, whose tokens stand in `raw`."""
-    whole = rewrite(raw)
-    text, offset = whole.strip(), len(whole) - len(whole.lstrip())
-    found = words(text, spaced)
-    at = _words_at(found, len(text))
-    touched: list[set[int]] = [set() for _ in raw]
-    for (start, end), made in zip(origins(raw, rewrite)[offset:], at, strict=False):
-        for character in range(start, end):
-            touched[character] |= made
-    return Side(found, [set().union(*touched[start:end]) for start, end in tokens])
+def key(text: str) -> str:
+    """What white space and normal forms do not change."""
+    return "".join(map(normalize, text.split()))
 
 
-def links(source: Side, target: Side, attention: Sequence[Sequence[float]]) -> list[Link]:
-    """The links of a sentence by the attention of each target token, in the order of the target's words."""
+def align(text: str, parts: Sequence[Part], protector: Protector, spaced: tuple[bool, bool]) -> list[Link]:
+    """The links between the words of `text` and those of what its `parts` became, in the order of the latter.
+
+    `spaced` says of both languages whether they put spaces between words. What is carried is one word.
+    """
+    target = "".join(part.made for part in parts)
+    source_words = words(text, spaced[0], [(span.start, span.end) for span in protector.spans(text)])
+    target_words = words(target, spaced[1], [(span.start, span.end) for span in protector.spans(target)])
+    at, there = _words_at(source_words, len(text)), _words_at(target_words, len(target))
+    here = [set().union(*at[start:end]) for start, end in origins(text, key)]
     found: set[tuple[int, int]] = set()
-    for tokens, shares in zip(target.of_tokens, attention, strict=True):
+    for part in parts:
+        size = len(key(part.source))
+        pairs = _kept(part) if part.tokens is None else _linked(part.tokens)
+        for (start, end), (begin, until) in pairs:
+            sources = set().union(*here[start : min(end, size)])
+            found |= {(t, s) for t in set().union(*there[begin : min(until, len(part.made))]) for s in sources}
+        here, there = here[size:], there[len(part.made) :]
+    return [Link(*source_words[s], *target_words[t]) for t, s in sorted(found)]
+
+
+def source_tokens(read: str, tokens: Sequence[Span], carried: Sequence[str]) -> list[Span]:
+    """Where tokens stand in the key of a sentence, given where they stand in what the network `read`, normalised.
+
+    `carried` are the spans that it read sentinels for.
+    """
+    places = [0]
+    for character in read:
+        spelt = _carried(character, carried)
+        places.append(places[-1] + len(key(character if spelt is None else spelt)))
+    return [(places[start], places[end]) for start, end in tokens]
+
+
+def target_tokens(
+    raw: str, mend: Callable[[str], str], written: str, tokens: Sequence[Span], carried: Sequence[str]
+) -> list[Span]:
+    """Where tokens stand in a translation, given where they stand in the network's `raw` text.
+
+    `written` is `mend(raw)` without the white space around it, and perhaps with its end cut off; the translation has
+    `carried` spans in the place of sentinels.
+    """
+    mended = mend(raw)
+    offset = len(mended) - len(mended.lstrip())
+    places: list[Span | None] = [None] * len(raw)
+    position = 0
+    for character, (start, end) in zip(written, origins(raw, mend)[offset:], strict=False):
+        spelt = _carried(character, carried)
+        after = position + (1 if spelt is None else len(spelt))
+        for index in range(start, end):
+            places[index] = ((places[index] or (position, after))[0], after)
+        position = after
+    touched = ([place for place in places[start:end] if place] for start, end in tokens)
+    return [(found[0][0], found[-1][1]) if found else (0, 0) for found in touched]
+
+
+def _carried(character: str, carried: Sequence[str]) -> str | None:
+    """What a sentinel stands for; None for any other character, or where nothing is carried by sentinels."""
+    number = ord(character) - ord(SENTINELS[0])
+    if not carried or not 0 <= number < len(SENTINELS):
+        return None
+    return carried[number] if number < len(carried) else ""
+
+
+def _kept(part: Part) -> Iterator[tuple[Span, Span]]:
+    """Each character of a key with its own place in what was kept."""
+    for index, place in enumerate(origins(part.made, key)):
+        yield (index, index + 1), place
+
+
+def _linked(tokens: Tokens) -> Iterator[tuple[Span, Span]]:
+    """The characters of each target token with those of the source token that it attends to most."""
+    for place, shares in zip(tokens.target, tokens.attention, strict=True):
         best = max(range(len(shares)), key=shares.__getitem__)
-        if best < len(source.of_tokens):  # else the end of the source
-            found |= {(there, here) for there in tokens for here in source.of_tokens[best]}
-    return [Link(*source.words[here], *target.words[there]) for there, here in sorted(found)]
-
-
-def same(text: str, spaced: bool) -> list[Link]:
-    """The links of a text that was kept as it is."""
-    return [Link(start, end, start, end) for start, end in words(text, spaced)]
+        if best < len(tokens.source):  # else the end of the source
+            yield tokens.source[best], place
 
 
 def _words_at(spans: Sequence[Span], size: int) -> list[set[int]]:

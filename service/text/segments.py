@@ -6,22 +6,27 @@ The rules, in their order:
 
 1. Control characters are walls: line ends of every kind, tabs (between the cells of a table), NUL and the like. They
    come back byte for byte, so lines and columns stay what they were. A sentence wrapped over two lines is two pieces.
-2. Emoji are walls too, and are kept: no vocabulary holds them all, and half of one is worse than none.
+2. Emoji between sentences are walls too, and are kept. One inside a sentence ("I 💚 it") stays there.
 3. At the start of a line, markers are kept: "## ", "> ", "- ", "* [x] ", "1. ", "a) ".
 4. What is left is cut after sentences. A full stop ends one if white space follows, and then no lower-case letter; not
    after an abbreviation, an initial, or (where they are written so) an ordinal. Chinese and Japanese full stops need no
    white space.
 5. White space around a sentence is kept apart from it, byte for byte. Inside a sentence it is the pipeline's business.
-6. A piece without any letter ("12345", "-", "…", "?!") is not language and is kept.
+6. No cut falls into what is carried through a translation (`model.protection`), such as a URL or `<a title="x. Y">`.
+7. A piece without any letter ("12345", "-", "…", "?!") is not language and is kept.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from model.protection import Span
+from model.protection_patterns import EMOJI
 from service.text.abbreviations import BEFORE_ANYTHING, BEFORE_NUMBERS, DATE_WORDS, MAY_END, ORDINALS
 
 
@@ -39,12 +44,10 @@ SEAM = Piece("", False)
 CONTROLS = "\x00-\x1f\x7f\x85\u2028\u2029"
 """Of a character class: line ends, tabs, and what nobody can see."""
 _LINE_ENDS = frozenset("\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029")
-_EMOJI = (
-    "(?:[0-9#*]\ufe0f?\u20e3"  # keycaps
-    "|[\u231a\u231b\u23e9-\u23fa\u2600-\u27bf\u2b50\u2b55\U0001f000-\U0001faff]"
-    "[\u200d\ufe0e\ufe0f\U000e0020-\U000e007f]*)"  # joiners, variation selectors, the tags of flags
-)
-_WALL = re.compile(f"(?:[{CONTROLS}]|{_EMOJI})+")
+_WALL = re.compile(f"(?:[{CONTROLS}]|{EMOJI})+")
+_CONTROL = re.compile(f"[{CONTROLS}]")
+_WORD_BEFORE = re.compile(r"[\w,] ?\Z")
+_WORD_AFTER = re.compile(r" ?(\w)")
 
 _MARKER = re.compile(r"(?:#{1,6}|>|[-*+•‣▪◦–—·](?: \[[ xX]\])?|\(?\d{1,3}\)|\d{1,3}\.|\(?[a-z]\))\s+")
 _ORDINAL = re.compile(r"\d{1,3}\.\s+(\w+)")
@@ -65,17 +68,23 @@ _SPACE = re.compile(r"\s+")
 _NO_SPACE_NEEDED = re.compile(r"[。！？｡．，、；：][”’」』）】》〉］\"')]*\Z")
 
 
-def split(text: str, language: str) -> list[Piece]:
-    """The pieces of `text`, which is in `language` (a code such as "en"; an unknown one gets the rules for all)."""
+def split(text: str, language: str, spans: Sequence[Span] = ()) -> list[Piece]:
+    """The pieces of `text`, which is in `language` (a code such as "en"; an unknown one gets the rules for all).
+
+    `spans` are what is carried, in order; no cut falls inside one.
+    """
     pieces: list[Piece] = []
+    whole = _Whole(spans)
     position, line_start = 0, True
     for wall in _WALL.finditer(text):
+        if whole.around(wall.start(), wall.end()) or _inside_sentence(text, wall):
+            continue
         stretch = text[position : wall.start()]
-        pieces += _stretch(stretch, language, line_start)
+        pieces += _stretch(stretch, language, line_start, partial(whole.over, position))
         pieces.append(Piece(wall.group(), False))
         line_start = not _LINE_ENDS.isdisjoint(wall.group()) or (line_start and not stretch.strip())
         position = wall.end()
-    pieces += _stretch(text[position:], language, line_start)
+    pieces += _stretch(text[position:], language, line_start, partial(whole.over, position))
     return pieces
 
 
@@ -94,25 +103,55 @@ def refine(piece: Piece, cost: Callable[[str], int], limit: int) -> list[Piece]:
         return [piece]
     pieces: list[Piece] = []
     for part in _cut(piece.text, cost, limit):
-        pieces += _trimmed(part)
+        pieces += trimmed(part)
         if _NO_SPACE_NEEDED.search(part):
             pieces.append(SEAM)
     return pieces[:-1] if pieces[-1] == SEAM else pieces
 
 
-def _stretch(text: str, language: str, line_start: bool) -> Iterator[Piece]:
-    """The pieces of a stretch between two walls."""
+class _Whole:
+    """Where no cut may fall."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self._starts = [span.start for span in spans]
+        self._ends = [span.end for span in spans]
+
+    def around(self, start: int, end: int) -> bool:
+        """Whether a span holds all from `start` to `end` and more."""
+        i = bisect_right(self._starts, start) - 1
+        return i >= 0 and self._ends[i] >= end and (self._starts[i], self._ends[i]) != (start, end)
+
+    def over(self, offset: int, cut: int) -> bool:
+        """Whether a span lies on both sides of `cut`, counted from `offset`."""
+        cut += offset
+        i = bisect_left(self._starts, cut) - 1
+        return i >= 0 and self._ends[i] > cut
+
+
+def _inside_sentence(text: str, wall: re.Match[str]) -> bool:
+    """Whether an emoji stands between two words of one sentence."""
+    if _CONTROL.search(wall.group()):
+        return False
+    before, after = (
+        _WORD_BEFORE.search(text[max(0, wall.start() - 2) : wall.start()]),
+        _WORD_AFTER.match(text, wall.end()),
+    )
+    return before is not None and after is not None and after[1].islower()
+
+
+def _stretch(text: str, language: str, line_start: bool, over: Callable[[int], bool]) -> Iterator[Piece]:
+    """The pieces of a stretch between two walls; `over` says where it must not be cut."""
     start = _after_markers(text, language) if line_start else 0
     if start:
         yield Piece(text[:start], False)
     for end in _END.finditer(text, start):
-        if end["stop"] and not _ends_sentence(text, end, language):
+        if over(end.end()) or (end["stop"] and not _ends_sentence(text, end, language)):
             continue
-        yield from _trimmed(text[start : end.end()])
+        yield from trimmed(text[start : end.end()])
         start = end.end()
         if not end["stop"] and start < len(text) and not text[start].isspace():
             yield SEAM
-    yield from _trimmed(text[start:])
+    yield from trimmed(text[start:])
 
 
 def _after_markers(text: str, language: str) -> int:
@@ -155,7 +194,7 @@ def _is_abbreviation(word: str, following: str, language: str) -> bool:
     return all(len(letter) == 1 and letter.isalpha() for letter in letters) and word not in MAY_END
 
 
-def _trimmed(text: str) -> Iterator[Piece]:
+def trimmed(text: str) -> Iterator[Piece]:
     """`text` with the white space around it apart."""
     core = text.strip()
     if not core:

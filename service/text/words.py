@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 
 from model.spans import Span
 
@@ -13,11 +14,21 @@ _POINTS = ".,:"
 _INVISIBLE = "\u00ad\u200b\u200c\u200d\u2060\ufeff"
 
 
-def words(text: str, spaced: bool = True) -> list[Span]:
+def words(text: str, spaced: bool = True, carried: Sequence[Span] = ()) -> list[Span]:
     """The words of `text` in their order; signs that stand for themselves, such as a full stop, are words too.
 
-    Where words are not `spaced` apart, each character with its marks is one.
+    Where words are not `spaced` apart, each character with its marks is one. What is `carried` is one, whatever it is.
     """
+    found: list[Span] = []
+    position = 0
+    for start, end in (*carried, (len(text), len(text))):
+        found += [(position + a, position + b) for a, b in _words(text[position:start], spaced)]
+        found += [(start, end)] if start < end else []
+        position = end
+    return found
+
+
+def _words(text: str, spaced: bool) -> list[Span]:
     found: list[Span] = []
     for position, character in enumerate(text):
         if character.isspace():

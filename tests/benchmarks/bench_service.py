@@ -1,50 +1,123 @@
-"""The service under load, seen by its callers: `make bench` starts one, asks it, and prints a table for the README.
+"""The service under load, seen by its callers, beside the bare engine: what HTTP, text work and Ray cost.
 
-Each request holds one sentence; every caller sends the next one as soon as it has its answer. Client and service share
-the machine, so the figures are a lower bound. Nothing here is asserted.
+    python -m tests.benchmarks.bench_service
+    python -m tests.benchmarks.bench_service --services laptop-split --callers 64
+
+Each request holds one sentence; every caller sends the next one as soon as it has its answer. The bare engine is the
+batcher in this process: the same bundle, sentences, options, slots and threads, kept as full as the callers would. It
+takes turns with each service. Client and service share the machine, so the figures are a lower bound. Nothing here is
+asserted. Writes `service.json` and `service.md` into `--out`.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
-import platform
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from statistics import quantiles
+from statistics import median, quantiles
 
 import httpx
+
+from model.bundle import Bundle
+from model.decode.batcher import Batcher, BatcherLimits
+from model.decode.options import DecodeOptions
+from model.runtime.sessions import RuntimeOptions
+from model.runtime.stepper import open_stepper
+from service.engine.opening import choose_precision, threads_for
+from service.settings import Settings
+from tests.benchmarks.report import machine
 
 SENTENCES = tuple((Path(__file__).parent / "sentences.en").read_text(encoding="utf-8").splitlines())
 START_SECONDS = 120
 STOP_SECONDS = 60
 
+CLUSTER = {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"}
+"""What deploy/serve-cluster.yaml asks for before `ray start`."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """How a service is started."""
+
+    flags: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+SERVICES = {
+    "laptop": Started(),
+    "cluster": Started(environment=CLUSTER),
+}
+
 
 @dataclass
 class Load:
-    """What `concurrency` callers saw."""
+    """What `callers` saw."""
 
-    concurrency: int
+    callers: int
     seconds: float = 0.0
     tokens: int = 0
     refused: int = 0
     latencies: list[float] = field(default_factory=list)
 
-    def row(self) -> str:
-        """One row of the table."""
-        cuts = [1000 * cut for cut in quantiles(self.latencies, n=20)]
-        return (
-            f"| {self.concurrency} | {len(self.latencies) / self.seconds:.1f} | {self.tokens / self.seconds:.0f} "
-            f"| {cuts[9]:.0f} | {cuts[18]:.0f} | {self.refused} |"
+    def record(self) -> dict[str, float]:
+        """For the JSON: rates by the second, latencies in milliseconds."""
+        cuts = [1000 * cut for cut in quantiles(self.latencies, n=100)]
+        return {
+            "callers": self.callers,
+            "requests": len(self.latencies),
+            "refused": self.refused,
+            "requests_per_second": len(self.latencies) / self.seconds,
+            "tokens_per_second": self.tokens / self.seconds,
+            "p50_ms": cuts[49],
+            "p95_ms": cuts[94],
+            "p99_ms": cuts[98],
+        }
+
+
+class Bare:
+    """The batcher over the bundle's graphs, set as the service sets it, driven from here."""
+
+    def __init__(self, settings: Settings) -> None:
+        bundle = Bundle.open(settings.bundles[0])
+        runtime = RuntimeOptions(provider=settings.provider, threads=threads_for(settings))
+        self._stepper = open_stepper(bundle, choose_precision(bundle, settings), runtime)
+        self._limits = BatcherLimits(max_slots=settings.max_slots, max_batch_tokens=settings.max_batch_tokens)
+        decoding, tokenizer = bundle.manifest.decoding, bundle.tokenizer()
+        self._options = DecodeOptions(
+            beam_size=decoding.beam_size, length_penalty=decoding.length_penalty, repetition_guard=True
         )
+        self._sources = [tokenizer.encode(text) for text in SENTENCES]
+
+    def measure(self, callers: int, requests: int) -> Load:
+        """So many sentences in all, so many at once."""
+        load, batcher = Load(callers), Batcher(self._stepper, self._limits)
+        turns = iter(range(requests))
+
+        def ask(count: int) -> None:
+            for turn in islice(turns, count):
+                batcher.add(turn, self._sources[turn % len(self._sources)], self._options)
+
+        began = time.perf_counter()
+        ask(callers)
+        while not batcher.idle:
+            done = batcher.step()
+            for finished in done:
+                load.latencies.append(finished.ended_at - finished.added_at)
+                load.tokens += len(finished.hypotheses[0].ids)
+            ask(len(done))
+        load.seconds = time.perf_counter() - began
+        return load
 
 
 def _free_port() -> int:
@@ -68,11 +141,12 @@ def _wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def _service() -> Iterator[str]:
+def _service(started: Started) -> Iterator[str]:
     """A service of this machine's own; its URL."""
     port = _free_port()
-    command = [Path(sys.executable).with_name("dragoman"), "serve", "--port", str(port), "--log-level", "warning"]
-    with subprocess.Popen(command, stdout=sys.stderr) as process:
+    command = [Path(sys.executable).with_name("python"), "-m", "service.cli", "serve", "--port", str(port)]
+    command += ["--log-level", "warning", *started.flags]
+    with subprocess.Popen(command, stdout=sys.stderr, env={**os.environ, **started.environment}) as process:
         try:
             url = f"http://127.0.0.1:{port}"
             _wait_until_ready(url, process)
@@ -94,44 +168,93 @@ async def _caller(client: httpx.AsyncClient, turns: Iterator[int], load: Load) -
             load.refused += 1
 
 
-async def _measure(url: str, concurrency: int, requests: int) -> Load:
-    load = Load(concurrency)
+async def _measure(url: str, callers: int, requests: int) -> Load:
+    load = Load(callers)
     turns = iter(range(requests))
-    limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
+    limits = httpx.Limits(max_connections=callers, max_keepalive_connections=callers)
     async with httpx.AsyncClient(base_url=url, limits=limits, timeout=60) as client:
         started = time.perf_counter()
-        await asyncio.gather(*(_caller(client, turns, load) for _ in range(concurrency)))
+        await asyncio.gather(*(_caller(client, turns, load) for _ in range(callers)))
         load.seconds = time.perf_counter() - started
     return load
 
 
-def _machine() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else platform.processor() or platform.machine()}, {os.cpu_count()} cores"
+def _compare(name: str, url: str, bare: Bare, options: argparse.Namespace) -> Iterator[dict[str, object]]:
+    """A record for each number of callers: the medians of the turns of both sides."""
+    asyncio.run(_measure(url, callers=4, requests=len(SENTENCES)))  # warm-up
+    bare.measure(4, len(SENTENCES))
+    for callers in options.callers:
+        turns = [
+            (asyncio.run(_measure(url, callers, options.requests)), bare.measure(callers, options.requests))
+            for _ in range(options.turns)
+        ]
+        served, alone = (_middle([load.record() for load in loads]) for loads in zip(*turns, strict=True))
+        record = {"service": name, "callers": callers, "served": served, "bare": alone, **_costs(served, alone)}
+        print(_row(record), flush=True)
+        yield record
 
 
-def _report(url: str, requests: int, concurrencies: list[int]) -> None:
-    asyncio.run(_measure(url, concurrency=4, requests=len(SENTENCES)))  # warm-up
-    print(f"{_machine()}; {requests} requests of one sentence each.\n")
-    print("| callers | requests/s | target tokens/s | p50 ms | p95 ms | refused |\n|--:|--:|--:|--:|--:|--:|")
-    for concurrency in concurrencies:
-        print(asyncio.run(_measure(url, concurrency, requests)).row(), flush=True)
+def _middle(records: Sequence[dict[str, float]]) -> dict[str, float]:
+    return {name: median(record[name] for record in records) for name in records[0]}
+
+
+def _costs(served: dict[str, float], alone: dict[str, float]) -> dict[str, float]:
+    return {
+        "throughput_ratio": served["tokens_per_second"] / alone["tokens_per_second"],
+        "added_p50_ms": served["p50_ms"] - alone["p50_ms"],
+        "added_p95_ms": served["p95_ms"] - alone["p95_ms"],
+    }
+
+
+HEAD = (
+    "| service | callers | requests/s | target tokens/s | p50 ms | p95 ms | bare tokens/s | bare p50 | bare p95 "
+    "| × bare | + p50 ms | refused |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+)
+
+
+def _row(record: dict[str, object]) -> str:
+    served, alone = record["served"], record["bare"]
+    assert isinstance(served, dict)
+    assert isinstance(alone, dict)
+    cells = (
+        record["service"],
+        record["callers"],
+        f"{served['requests_per_second']:.1f}",
+        f"{served['tokens_per_second']:.0f}",
+        f"{served['p50_ms']:.1f}",
+        f"{served['p95_ms']:.1f}",
+        f"{alone['tokens_per_second']:.0f}",
+        f"{alone['p50_ms']:.1f}",
+        f"{alone['p95_ms']:.1f}",
+        f"**{record['throughput_ratio']:.2f}**",
+        f"**{record['added_p50_ms']:.1f}**",
+        f"{served['refused']:.0f}",
+    )
+    return "| " + " | ".join(map(str, cells)) + " |"
 
 
 def main() -> None:
-    """Measure a running service, or one started for this."""
-    parser = argparse.ArgumentParser(description="Measure the service under load.")
-    parser.add_argument("--url", help="a running service; without it, one is started and ended")
-    parser.add_argument("--requests", type=int, default=400, help="requests for each row (default: %(default)s)")
+    """Measure running services, or some started for this, and write the report."""
+    parser = argparse.ArgumentParser(description="Measure the service under load, beside the bare engine.")
+    parser.add_argument("--url", help="a running service; without it, some are started and ended")
+    parser.add_argument("--services", nargs="+", choices=SERVICES, default=list(SERVICES))
+    parser.add_argument("--requests", type=int, default=400, help="requests for each turn (default: %(default)s)")
+    parser.add_argument("--turns", type=int, default=3, help="turns for each row (default: %(default)s)")
     parser.add_argument("--callers", type=int, nargs="+", default=[1, 8, 64], help="rows (default: 1 8 64)")
+    parser.add_argument("--out", type=Path, default=Path("build/benchmarks"))
     options = parser.parse_args()
+    bare = Bare(Settings())
+    records: list[dict[str, object]] = []
+    print(f"{machine()}; {options.requests} requests of one sentence each.\n\n{HEAD}", flush=True)
     if options.url:
-        _report(options.url, options.requests, options.callers)
-    else:
-        with _service() as url:
-            _report(url, options.requests, options.callers)
+        records += _compare("url", options.url, bare, options)
+    for name in [] if options.url else options.services:
+        with _service(SERVICES[name]) as url:
+            records += _compare(name, url, bare, options)
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "service.json").write_text(json.dumps({"machine": machine(), "points": records}, indent=1))
+    text = "\n".join([f"{machine()}.\n", HEAD, *map(_row, records), ""])
+    (options.out / "service.md").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

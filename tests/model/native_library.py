@@ -34,6 +34,11 @@ def operators() -> Path:
     return found
 
 
+def native(kind: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: object) -> onnx.NodeProto:
+    """A node of one of our operators."""
+    return helper.make_node(kind, list(inputs), list(outputs), domain=NATIVE, **attributes)
+
+
 def session(
     nodes: Sequence[onnx.NodeProto],
     inputs: Mapping[str, str],

@@ -1,16 +1,27 @@
-"""The whole engine against another one with the same weights: graphs, caches, batching and search, token for token."""
+"""The whole engine against another one with the same weights: graphs, caches, batching and search, token for token.
+
+Both sides rank hypotheses by their log-probability alone (a length penalty of 0): the two penalties have different
+forms, and this is where they agree. Random networks try every choice of a configuration, the bundled one real text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
+from model.bundle import Bundle
+from model.config import ModelConfig
 from model.decode.batcher import Batcher, BatcherLimits
 from model.decode.options import DecodeOptions, SpecialIds
-from model.decode.search import BeamSearch
+from model.export.exporter import export_graphs
+from model.export.recover import recover_state_dict
+from model.runtime.sessions import RuntimeOptions
+from model.runtime.stepper import OnnxStepper, open_graphs
+from service.settings import BUNDLED
+from tests.english import sentences
 from tests.model.networks import VARIANTS, exported, random_sources
 
 if TYPE_CHECKING:
@@ -20,21 +31,51 @@ pytest.importorskip("ctranslate2", reason="the extra `bench` is not installed")
 
 Translation = tuple[tuple[int, ...], float]
 """Ids and log-probability."""
+Sources = list[list[int]]
 
 LIMIT = 40
 COUNT = 100
+SENTENCES = 500
 
 
-def among_the_best(finish: Callable[..., None]) -> Callable[..., None]:
-    """`BeamSearch._finish`, but only from among the best W candidates may a hypothesis finish, as in CTranslate2.
+def options(beam_size: int, limit: int | None) -> DecodeOptions:
+    return DecodeOptions(beam_size=beam_size, length_penalty=0.0, max_length=limit)
 
-    Ours looks at 2W. It so finds every ending that theirs finds, and some more probable ones that theirs passes over.
-    """
 
-    def finish_some(self: BeamSearch, ends: np.ndarray, *rest: object) -> None:
-        finish(self, ends & (np.arange(ends.shape[1]) < self.width), *rest)
+def twin_of(config: ModelConfig, state_dict: dict, folder) -> Twin:
+    from tests.benchmarks.ctranslate2_twin import Twin, write_model
 
-    return finish_some
+    return Twin(config, write_model(config, state_dict, folder), "f32")
+
+
+def ours(stepper: OnnxStepper, special: SpecialIds, sources: Sources, wanted: DecodeOptions) -> list[Translation]:
+    """Each sentence decoded in flight with 16 slots."""
+    batcher = Batcher(stepper, BatcherLimits(max_slots=16), special=special)
+    for row, source in enumerate(sources):
+        batcher.add(row, source, wanted)
+    found = {}
+    while not batcher.idle:
+        found |= {finished.key: finished.hypotheses[0] for finished in batcher.step()}
+    return [(found[row].ids, found[row].log_prob) for row in range(len(sources))]
+
+
+def theirs(twin: Twin, sources: Sources, beam_size: int, limits: list[int]) -> list[Translation]:
+    """A batch for each limit, since a batch has only one."""
+    rows_of, found = defaultdict(list), {}
+    for row, limit in enumerate(limits):
+        rows_of[limit].append(row)
+    for limit, rows in rows_of.items():
+        words = twin.words([sources[row] for row in rows])
+        results = twin.translate(words, limit, beam_size=beam_size, return_scores=True)
+        scores = [result.scores[0] for result in results]
+        found |= dict(zip(rows, zip(twin.ids(results), scores, strict=True), strict=True))
+    return [found[row] for row in range(len(sources))]
+
+
+def assert_equal(our: list[Translation], their: list[Translation]) -> None:
+    different = [row for row, (one, other) in enumerate(zip(our, their, strict=True)) if one[0] != other[0]]
+    assert not different, f"{len(different)} of {len(our)} differ, the first is {different[0]}"
+    np.testing.assert_allclose([one for _, one in our], [one for _, one in their], rtol=1e-4, atol=1e-3)
 
 
 @pytest.fixture(params=VARIANTS)
@@ -44,62 +85,63 @@ def variant(request):
 
 @pytest.fixture
 def twin(variant, tmp_path):
-    from tests.benchmarks.ctranslate2_twin import Twin, write_model
-
     made = exported(variant)
-    return Twin(made.config, write_model(made.config, made.network.state_dict(), tmp_path / "twin"), "f32")
+    return twin_of(made.config, made.network.state_dict(), tmp_path / "twin")
 
 
-def sources(variant: str) -> list[list[int]]:
+def random_text(variant: str) -> Sources:
     """Random ids of mixed lengths. CTranslate2 does not translate a source of EOS alone."""
-    config = exported(variant).config
     lengths = np.random.default_rng(0).integers(2, LIMIT, COUNT)
-    return random_sources(config, tuple(map(int, lengths)), seed=1)
+    return random_sources(exported(variant).config, tuple(map(int, lengths)), seed=1)
 
 
-def ours(variant: str, beam_size: int, eos_id: int) -> list[Translation]:
-    """Each sentence decoded in flight with 16 slots."""
-    made = exported(variant)
-    special = SpecialIds(bos_id=made.config.bos_id, eos_id=eos_id)
-    batcher = Batcher(made.stepper(), BatcherLimits(max_slots=16), special=special)
-    for row, source in enumerate(sources(variant)):
-        batcher.add(row, source, DecodeOptions(beam_size=beam_size, length_penalty=0.0, max_length=LIMIT))
-    found = {}
-    while not batcher.idle:
-        found |= {finished.key: finished.hypotheses[0] for finished in batcher.step()}
-    return [(found[row].ids, found[row].log_prob) for row in range(COUNT)]
-
-
-def paired(variant: str, twin: Twin, beam_size: int) -> list[tuple[Translation, Translation]]:
-    """Ours and theirs, without the sentences whose beam reached the limit: of those we prefer what finished before,
-    and they the more probable."""
-    results = twin.translate(twin.words(sources(variant)), LIMIT, beam_size=beam_size, return_scores=True)
-    theirs = [(ids, result.scores[0]) for ids, result in zip(twin.ids(results), results, strict=True)]
-    both = zip(ours(variant, beam_size, exported(variant).config.eos_id), theirs, strict=True)
-    kept = [(our, their) for our, their in both if beam_size == 1 or len(their[0]) < LIMIT]
-    assert len(kept) > COUNT // 10
-    return kept
+def special_of(config: ModelConfig, eos_id: int) -> SpecialIds:
+    return SpecialIds(bos_id=config.bos_id, eos_id=eos_id)
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_ids_equal_those_of_ctranslate2(variant, twin, beam_size, monkeypatch):
-    monkeypatch.setattr(BeamSearch, "_finish", among_the_best(BeamSearch._finish))
-    pairs = paired(variant, twin, beam_size)
-    assert [ids for (ids, _), _ in pairs] == [ids for _, (ids, _) in pairs]
-    np.testing.assert_allclose(
-        [log_prob for (_, log_prob), _ in pairs], [log_prob for _, (_, log_prob) in pairs], rtol=1e-4, atol=1e-3
-    )
+def test_ids_equal_those_of_ctranslate2(variant, twin, beam_size):
+    made, sources = exported(variant), random_text(variant)
+    special = special_of(made.config, made.config.eos_id)
+    our = ours(made.stepper(), special, sources, options(beam_size, LIMIT))
+    their = theirs(twin, sources, beam_size, [LIMIT] * COUNT)
+    # Where a beam reached the limit we prefer what finished before, and they the more probable.
+    kept = [row for row in range(COUNT) if beam_size == 1 or len(their[row][0]) < LIMIT]
+    assert len(kept) > COUNT // 10
+    assert_equal([our[row] for row in kept], [their[row] for row in kept])
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_ids_of_forced_length_equal_those_of_ctranslate2(variant, twin, beam_size):
     """What the benchmark times: PAD ends a sentence, and never comes."""
-    theirs = twin.forced(twin.words(sources(variant)), LIMIT, beam_size)
-    found = [ids for ids, _ in ours(variant, beam_size, exported(variant).config.pad_id)]
-    assert found == twin.ids(theirs)
+    made, sources = exported(variant), random_text(variant)
+    their = twin.forced(twin.words(sources), LIMIT, beam_size)
+    special = special_of(made.config, made.config.pad_id)
+    found = [ids for ids, _ in ours(made.stepper(), special, sources, options(beam_size, LIMIT))]
+    assert found == twin.ids(their)
     assert {len(ids) for ids in found} == {LIMIT}
 
 
-def test_where_our_beam_finds_another_translation_it_is_a_more_probable_one(variant, twin):
-    for (ids, log_prob), (their_ids, their_log_prob) in paired(variant, twin, 4):
-        assert ids == their_ids or log_prob > their_log_prob
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The bundled weights in both engines, in float32; real sentences in ids; the configuration."""
+    bundle = Bundle.open(BUNDLED / "en-de")
+    config, state_dict = bundle.config, recover_state_dict(bundle)
+    folder = tmp_path_factory.mktemp("trained")
+    record = export_graphs(config, state_dict, folder / "onnx", ["f32"])
+    paths = (record.graph_path(role, "f32") for role in ("encoder", "decoder"))
+    stepper = open_graphs(config, *paths, RuntimeOptions())
+    sources = [bundle.tokenizer().encode(text) for text in sentences(SENTENCES)]
+    return stepper, twin_of(config, state_dict, folder / "ctranslate2"), sources, config
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_five_hundred_real_sentences_have_the_ids_of_ctranslate2(trained, beam_size):
+    stepper, twin, sources, config = trained
+    wanted = options(beam_size, None)
+    limits = [wanted.limit(len(source), config.max_positions) for source in sources]
+    our = ours(stepper, special_of(config, config.eos_id), sources, wanted)
+    their = theirs(twin, sources, beam_size, limits)
+    assert len(our) == SENTENCES
+    assert_equal(our, their)

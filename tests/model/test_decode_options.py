@@ -50,6 +50,7 @@ def steered_options(draw_: st.DrawFn) -> DecodeOptions:
         sampling=sampling,
         prefix=tuple(draw_(st.just([]) | st.lists(words, max_size=3))),
         token_scores=draw_(st.booleans()),
+        carry=tuple(draw_(st.just([]) | st.lists(words, max_size=4, unique=True))),
         suppress=tuple(map(tuple, draw_(st.just([]) | st.lists(st.lists(words, min_size=1, max_size=2), max_size=3)))),
     )
 
@@ -158,6 +159,51 @@ def test_what_is_suppressed_is_not_said(source, seed, suppress):
         assert all(found.ids[i : i + len(sequence)] != sequence for i in range(len(found.ids)))
 
 
+@settings(deadline=None, max_examples=60)
+@given(source=sources, seed=st.integers(0, 30), beam_size=st.sampled_from([1, 4]))
+def test_what_is_carried_comes_exactly_as_often_as_in_the_source(source, seed, beam_size):
+    carry = (8, 9, 10)
+    language = ToyLanguage(VOCABULARY, seed=seed, end=2.0)
+    (best, *_) = decode(language, source, DecodeOptions(beam_size=beam_size, carry=carry))
+    expected = {token: source.count(token) for token in carry}
+    if not best.truncated and any(expected.values()):
+        assert {token: best.ids.count(token) for token in carry} == expected
+
+
+def test_a_source_with_nothing_to_carry_is_searched_as_ever():
+    language, source = ToyLanguage(VOCABULARY), (4, 5, EOS)
+    for beam_size in (1, 4):
+        options = DecodeOptions(beam_size=beam_size)
+        assert decode(language, source, replace(options, carry=(8, 9, 10))) == decode(language, source, options)
+
+
+@pytest.mark.parametrize(("beam_size", "asked"), [(1, 8), (4, 16)])
+def test_many_things_to_carry_cost_few_candidates(beam_size, asked):
+    class Watching(ReferenceStepper):
+        def step(self, slots, tokens, k):
+            seen.add(k)
+            return super().step(slots, tokens, k)
+
+    seen: set[int] = set()
+    stepper = Watching(ToyLanguage(100), 100, POSITIONS)
+    carry = tuple(range(60, 92))
+    decode_all(stepper, [(4, *carry[:12], EOS)], DecodeOptions(beam_size=beam_size, carry=carry))
+    assert seen == {asked}
+
+
+def test_where_everything_is_barred_it_may_come_all_the_same():
+    constraints = Constraints(DecodeOptions(carry=tuple(range(5, 20))), 20, SpecialIds(), (4, 5, EOS))
+    touched = constraints.touched((5,))
+    assert touched.barred == set(range(5, 20))
+    assert constraints.touched(()).barred == {*range(6, 20), EOS}
+    log_probs, ids = -np.arange(1, 12, dtype=np.float32), np.array([6, 9, 7, 8, 10, 11, 12, 4, 3, 13, 14])
+    assert constraints.apply(touched, log_probs, ids, 2)[1].tolist() == [4, 3]
+    assert constraints.apply(touched, log_probs, ids, 1)[1].tolist() == [4]
+    ids = np.array([6, 9, 7, 8, 10, 11, 12, 13, 4, 3, 14])
+    assert constraints.apply(touched, log_probs, ids, 2)[1].tolist() == [4]
+    assert constraints.apply(touched, log_probs, ids, 1)[1].tolist() == [6]
+
+
 def test_where_everything_is_banned_a_hypothesis_may_end():
     everything = tuple((word,) for word in range(FIRST, VOCABULARY))
     options = DecodeOptions(beam_size=2, suppress=everything, min_length=5)
@@ -240,6 +286,8 @@ def test_sentences_that_take_many_candidates_step_apart_and_the_others_ask_for_n
         (DecodeOptions(prefix=(5, EOS)), "must hold words"),
         (DecodeOptions(suppress=((-1,),)), "ids in 0..10"),
         (DecodeOptions(suppress=((5, EOS),)), "must hold words"),
+        (DecodeOptions(carry=(VOCABULARY,)), "ids in 0..10"),
+        (DecodeOptions(carry=(5, EOS)), "must hold words"),
     ],
 )
 def test_options_that_do_not_fit_the_network_are_refused_when_added(options, message):

@@ -63,17 +63,17 @@ def test_the_score_is_the_forced_score_of_the_output(source, options, seed):
 @settings(deadline=None)
 @given(source=sources_of_one_word, seed=st.integers(0, 99))
 def test_a_beam_that_holds_every_prefix_finds_the_best_of_all_translations(source, seed):
-    language = ToyLanguage(vocab_size=5, seed=seed)  # Two words: at most 16 prefixes in four steps.
-    options = DecodeOptions(beam_size=16, n_best=16, max_length=4)
+    language = ToyLanguage(vocab_size=5, seed=seed)  # Two words: at most 12 continuations in three steps.
+    options = DecodeOptions(beam_size=16, n_best=16, max_length=3)
     every = []
-    for words in range(4):
+    for words in range(3):
         for ids in product((3, 4), repeat=words):
             log_prob = forced_log_prob(language, source, Hypothesis(ids, 0.0, 0.0, truncated=False))
             every.append((log_prob / length_penalty(words + 1, 0.6), ids))
     best = [ids for _, ids in sorted(every, reverse=True)]
     found = [hypothesis.ids for hypothesis in decode(language, source, options) if not hypothesis.truncated]
     assert found == best[: len(found)]
-    assert len(found) == 15
+    assert len(found) == 7
 
 
 @settings(deadline=None)
@@ -243,6 +243,16 @@ def test_of_two_equal_scores_the_hypothesis_that_finished_first_stays_ahead():
         _, ended = search.advance(log_probs, np.array([[[3, EOS, 4, 5], [3, 4, 5, 6]]]))
     assert ended == [0]
     assert [(hypothesis.ids, hypothesis.score) for hypothesis in search.outcome(0)] == [((), -1.0), ((3,), -1.0)]
+
+
+def test_an_ending_that_as_many_continuations_outrank_as_the_beam_is_wide_does_not_finish():
+    search = BeamSearch(2, SpecialIds())
+    search.enter([(DecodeOptions(beam_size=2, n_best=2, length_penalty=0.0), 9)])
+    nothing = [-np.inf] * 4
+    for best, finished in (([3, 4, EOS, 5], []), ([3, EOS, 4, 5], [(3,)])):
+        log_probs = np.array([[[-0.5, -1.0, -1.5, -2.0], nothing]], np.float32)
+        search.advance(log_probs, np.array([[best, [3, 4, 5, 6]]]))
+        assert [one.ids for one in search.outcome(0) if not one.truncated] == finished
 
 
 def test_a_search_of_no_rows_is_empty_and_the_first_tokens_are_bos():

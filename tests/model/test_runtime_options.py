@@ -33,6 +33,7 @@ def some_options(rng: random.Random) -> DecodeOptions:
         sampling=Sampling(top_k=rng.choice([0, 5, 40]), top_p=0.95, seed=rng.randrange(9)) if sampling else None,
         prefix=tuple(rng.sample(words, rng.choice([0, 0, 0, 1, 4]))),
         suppress=tuple((word,) for word in rng.sample(words, rng.choice([0, 0, 0, 3, 20]))),
+        carry=tuple(rng.sample(words, rng.choice([0, 0, 32, 200]))),
         token_scores=rng.random() < 0.5,
         repetition_guard=rng.random() < 0.5,
     )
@@ -89,7 +90,7 @@ def test_graphs_with_options_find_what_the_slow_twin_finds_with_the_same_numbers
         return whole
 
     compared = 0
-    for source, options in jobs(36, seed=1):
+    for source, options in jobs(60, seed=1):
         if options.beam_size == 1 and not options.repetition_guard:  # a wider step may differ in its last bit
             compared += 1
             (finished,) = decode_all(stepper, [source], options)

@@ -2,19 +2,22 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import sentencepiece as spm
 import torch
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from model.config import ModelConfig, preset
 from training.batches import Pairs
 from training.checkpoint import CheckpointError, Checkpoints, load
-from training.fit import DivergenceError, RunFolder, Trainer, fit
+from training.fit import RunFolder, fit
 from training.optimizer import average
 from training.recipe import FitRecipe, RecipeError
+from training.trainer import DivergenceError, Trainer
 from training.validate import evaluating, mean_nll
 
 CONFIG = preset("small", 40, d_model=16, heads=2, d_ff=32, encoder_layers=1, decoder_layers=1, dropout=0.1)
@@ -125,6 +128,16 @@ def test_broken_weights_never_replace_a_good_checkpoint(tmp_path: Path) -> None:
     assert load(checkpoints.last) == {"fine": True}
 
 
+def test_training_ends_when_the_dev_sets_get_no_better() -> None:
+    trainer = Trainer(CONFIG, recipe(patience=2), pairs())
+    for nll, done in ((3.0, False), (3.5, False), (2.9, False), (2.9, False), (3.0, True)):
+        trainer.judge(nll)
+        assert trainer.done is done, nll
+    again = Trainer(CONFIG, recipe(patience=2), pairs())
+    again.load_state_dict(trainer.state_dict())
+    assert again.done
+
+
 def test_only_the_newest_weights_are_kept(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, keep=2)
     for update in (100, 20, 3000):
@@ -172,6 +185,40 @@ def test_fit_goes_on_from_its_checkpoint_and_refuses_another_tokenizer(tmp_path:
     (corpus / "train.de").write_text((corpus / "train.de").read_text().replace("1", "2", 1))
     with pytest.raises(CheckpointError, match="own tokenizer and corpus"):
         fit(shape, recipe(updates=8), folder)
+
+
+def test_a_run_begins_with_the_weights_of_another_and_its_vocabulary_may_grow(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    for language in ("en", "de"):
+        rows = [" ".join(str(i * k % 97) for k in range(1, 4 + i % 5)) for i in range(1, 100)]
+        (corpus / f"train.{language}").write_text("\n".join(rows) + "\n")
+    shape = {name: value for name, value in CONFIG.to_dict().items() if name != "vocab_size"} | {"preset": "small"}
+    first = RunFolder(corpus, _tokenizer(corpus, 40), tmp_path / "first", ("en", "de"))
+    fit(shape, recipe(updates=2, checkpoint_every=1, average=2), first)
+    before = average([load(path) for path in Checkpoints(first.out / "checkpoints", 2).weights()])
+    second = RunFolder(corpus, _extended(first.tokenizer, "\ue000"), tmp_path / "second", ("en", "de"), first.out)
+    fit(shape, recipe(updates=1, learning_rate_scale=0.0, checkpoint_every=1), second)
+    (after,) = [load(path) for path in Checkpoints(second.out / "checkpoints", 2).weights()]
+    table = before.pop("embedding.weight")
+    assert torch.equal(after["embedding.weight"][: len(table)], table)
+    assert torch.allclose(after.pop("embedding.weight")[len(table)], table.mean(dim=0))
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+    with pytest.raises(CheckpointError, match="have the shape of"):
+        fit(
+            {**shape, "d_ff": 16}, recipe(), RunFolder(corpus, first.tokenizer, tmp_path / "x", ("en", "de"), first.out)
+        )
+    other = replace(first, tokenizer=_tokenizer(corpus, 38), out=tmp_path / "y", start=first.out)
+    with pytest.raises(CheckpointError, match="tokenizer must be that of"):
+        fit(shape, recipe(), other)
+
+
+def _extended(tokenizer: Path, piece: str) -> Path:
+    model = ModelProto.FromString(tokenizer.read_bytes())
+    model.pieces.add(piece=piece, score=0.0, type=ModelProto.SentencePiece.USER_DEFINED)
+    path = tokenizer.with_stem("extended")
+    path.write_bytes(model.SerializeToString())
+    return path
 
 
 def _tokenizer(corpus: Path, size: int) -> Path:

@@ -12,6 +12,7 @@ from model.decode.options import DecodeOptions, SpecialIds
 from model.decode.reference import ReferenceStepper
 from model.errors import ParityError
 from model.tokenizer import Tokenizer
+from tests.model.networks import train_tokenizer
 from training import publish as publishing
 from training.card import CardFacts, model_card
 from training.checkpoint import CheckpointError
@@ -159,10 +160,10 @@ def test_scores_are_those_of_sacrebleu_on_the_same_lines() -> None:
     assert score(["eins zwei drei vier fünf"], ["eins zwei drei vier sechs"]).bleu == pytest.approx(66.87, abs=0.01)
 
 
-def test_a_line_that_the_engine_refuses_is_counted_and_stops_nobody(run: Run) -> None:
-    tokenizer = Tokenizer(run.tokenizer)
+def test_a_line_that_the_engine_refuses_is_counted_and_stops_nobody(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(train_tokenizer(tmp_path))
     special = SpecialIds(bos_id=1, eos_id=2)
-    stepper = ReferenceStepper(lambda _source, history: np.eye(40)[2 if history else 9] * 50 - 50, 40, 16, special)
-    found = Translator(stepper, tokenizer, DecodeOptions(beam_size=1)).translate(["1 2", "3 " * 40, "4"])
-    assert (found.refused, found.truncated, found.texts[1]) == (1, 0, "")
-    assert found.texts[0] == found.texts[2] == tokenizer.decode([9])
+    (word,) = tokenizer.encode("the")[:-1]
+    stepper = ReferenceStepper(lambda _source, history: np.eye(384)[2 if history else word] * 50 - 50, 384, 16, special)
+    found = Translator(stepper, tokenizer, DecodeOptions(beam_size=1)).translate(["Yes.", "the " * 40, "Thanks."])
+    assert (found.refused, found.truncated, found.texts) == (1, 0, ("the", "", "the"))

@@ -3,7 +3,17 @@ from pathlib import Path
 import pytest
 
 from training.corpus.recipe import load_recipe
-from training.recipe import FitRecipe, PublishRecipe, RecipeError, languages, model_config, read_recipe, section
+from training.recipe import (
+    FitRecipe,
+    NoiseRecipe,
+    ProtectRecipe,
+    PublishRecipe,
+    RecipeError,
+    languages,
+    model_config,
+    read_recipe,
+    section,
+)
 from training.subwords import SubwordOptions
 
 RECIPES = sorted((Path(__file__).resolve().parents[2] / "training" / "recipes").glob("*.toml"))
@@ -17,6 +27,8 @@ def test_every_recipe_of_the_house_is_understood_by_every_step(path: Path) -> No
     assert model_config(values["model"], vocabulary).vocab_size == vocabulary
     assert section(FitRecipe, "fit", values["fit"]).updates > 0
     assert section(PublishRecipe, "publish", values["publish"]).name
+    assert section(ProtectRecipe, "protect", values.get("protect", {})).enabled
+    assert 0 <= section(NoiseRecipe, "noise", values.get("noise", {})).carried < 1
 
 
 @pytest.mark.parametrize(
@@ -35,6 +47,16 @@ def test_every_recipe_of_the_house_is_understood_by_every_step(path: Path) -> No
 def test_a_wrong_value_is_refused_by_name(values: dict[str, object], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         section(FitRecipe, "fit", values)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [({"lower": 1.5}, r"\[noise\] lower must be in \[0, 1\]"), ({"lower": 0.6, "upper": 0.6}, r"lower \+ upper must")],
+)
+def test_shares_of_noise_are_shares(values: dict[str, object], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        section(NoiseRecipe, "noise", values)
+    assert not NoiseRecipe()
 
 
 def test_a_missing_value_is_named() -> None:

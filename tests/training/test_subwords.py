@@ -118,7 +118,7 @@ def test_a_vocabulary_too_small_for_the_alphabet_says_how_small_it_may_be(corpus
 
 
 def test_training_on_some_lines_takes_them_from_the_whole_text(corpus: Path, tmp_path: Path) -> None:
-    few = train_subwords(corpus, tmp_path / "few.model", SubwordOptions(vocab_size=330, max_lines=100))
+    few = train_subwords(corpus, tmp_path / "few.model", SubwordOptions(vocab_size=340, max_lines=100))
     assert few["train.en"].lines == len(ENGLISH)
 
 

@@ -13,7 +13,7 @@ from training.recipe import languages, read_recipe, section
 Kind = Literal["gettext", "libreoffice-help", "tsv", "paired"]
 
 _SECTIONS = {"languages", "corpus", "source", "cleaning", "holdout"}
-_OTHER_SECTIONS = {"tokenizer", "model", "fit", "publish"}
+_OTHER_SECTIONS = {"tokenizer", "model", "fit", "protect", "noise", "publish"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 #include "add_norm.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "simd.h"
 
@@ -8,33 +9,46 @@ namespace dragoman {
 
 namespace {
 
-// Four chains of sums over a row; the order depends on D alone.
-template <class Term>
-float sum_of(int64_t size, Term term) {
-    __m512 chain[4];
-    for (auto& part : chain) part = _mm512_setzero_ps();
+// Calls work(i, lanes, chain) for every sixteen numbers of a row, four chains in turn.
+template <class Work>
+void each(int64_t size, Work work) {
     int64_t i = 0;
     for (; i + 4 * kLanes <= size; i += 4 * kLanes) {
-        for (int c = 0; c < 4; ++c) chain[c] = _mm512_add_ps(chain[c], term(i + c * kLanes, __mmask16(0xFFFF)));
+#pragma GCC unroll 4
+        for (int c = 0; c < 4; ++c) work(i + c * kLanes, __mmask16(0xFFFF), c);
     }
-    for (; i < size; i += kLanes) chain[0] = _mm512_add_ps(chain[0], term(i, first(size - i)));
-    return _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(chain[0], chain[1]), _mm512_add_ps(chain[2], chain[3])));
+    for (; i < size; i += kLanes) work(i, first(size - i), 0);
 }
 
-void norm(const float* x, int64_t size, const float* weight, const float* bias, float epsilon, float* normed) {
-    const float mean = sum_of(size, [x](int64_t i, __mmask16 m) { return _mm512_maskz_loadu_ps(m, x + i); }) / float(size);
-    const __m512 centre = _mm512_set1_ps(mean);
-    const float squares = sum_of(size, [x, centre](int64_t i, __mmask16 m) {
-        const __m512 d = _mm512_maskz_sub_ps(m, _mm512_maskz_loadu_ps(m, x + i), centre);
-        return _mm512_mul_ps(d, d);
-    });
-    const __m512 factor = _mm512_set1_ps(1.0f / __builtin_sqrtf(squares / float(size) + epsilon));
-    for (int64_t i = 0; i < size; i += kLanes) {
-        const __mmask16 m = first(size - i);
-        const __m512 d = _mm512_mul_ps(_mm512_sub_ps(_mm512_maskz_loadu_ps(m, x + i), centre), factor);
-        const __m512 y = _mm512_fmadd_ps(d, _mm512_maskz_loadu_ps(m, weight + i), _mm512_maskz_loadu_ps(m, bias + i));
-        _mm512_mask_storeu_ps(normed + i, m, y);
+// Four sums, since each addition waits for the one before; their order depends on D alone.
+struct Chains {
+    __m512 part[4] = {_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps()};
+
+    float total() const {
+        return _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(part[0], part[1]), _mm512_add_ps(part[2], part[3])));
     }
+};
+
+// sum = x + residual, if there is one; returns its mean.
+float add(const float* x, const float* residual, int64_t size, float* sum) {
+    Chains chains;
+    each(size, [&](int64_t i, __mmask16 lanes, int c) {
+        __m512 value = _mm512_maskz_loadu_ps(lanes, x + i);
+        if (residual) value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(lanes, residual + i));
+        if (sum) _mm512_mask_storeu_ps(sum + i, lanes, value);
+        chains.part[c] = _mm512_add_ps(chains.part[c], value);
+    });
+    return chains.total() / float(size);
+}
+
+float variance(const float* x, int64_t size, float mean) {
+    const __m512 centre = _mm512_set1_ps(mean);
+    Chains chains;
+    each(size, [&](int64_t i, __mmask16 lanes, int c) {
+        const __m512 d = _mm512_maskz_sub_ps(lanes, _mm512_maskz_loadu_ps(lanes, x + i), centre);
+        chains.part[c] = _mm512_fmadd_ps(d, d, chains.part[c]);
+    });
+    return chains.total() / float(size);
 }
 
 }  // namespace
@@ -57,13 +71,17 @@ void AddNorm::compute(const Call& call) const {
     struct Row;
     float* row = residual && !sum ? scratch<Row, float>(size_) : nullptr;
     for (int64_t r = 0; r < rows; ++r) {
-        const float* source = x.data + r * size_;
-        if (residual || sum) {
-            float* added = sum ? sum + r * size_ : row;
-            for (int64_t i = 0; i < size_; ++i) added[i] = residual ? source[i] + residual.data[r * size_ + i] : source[i];
-            source = added;
-        }
-        norm(source, size_, weight_.data(), bias_.data(), epsilon_, normed + r * size_);
+        const int64_t at = r * size_;
+        float* added = sum ? sum + at : row;  // null: x is the sum
+        const float mean = add(x.data + at, residual ? residual.data + at : nullptr, size_, added);
+        const float* summed = added ? added : x.data + at;
+        const float factor = 1.0f / std::sqrt(variance(summed, size_, mean) + epsilon_);
+        const __m512 centre = _mm512_set1_ps(mean), scale = _mm512_set1_ps(factor);
+        each(size_, [&](int64_t i, __mmask16 lanes, int) {
+            const __m512 d = _mm512_mul_ps(_mm512_sub_ps(_mm512_maskz_loadu_ps(lanes, summed + i), centre), scale);
+            const __m512 weight = _mm512_maskz_loadu_ps(lanes, &weight_[i]), bias = _mm512_maskz_loadu_ps(lanes, &bias_[i]);
+            _mm512_mask_storeu_ps(normed + at + i, lanes, _mm512_fmadd_ps(d, weight, bias));
+        });
     }
 }
 

@@ -72,26 +72,32 @@ template <int vectors, class Row>
 void attend(const float* query, History seen, History next, int64_t count, Row row, float* scores, float* attended) {
     constexpr int64_t size = vectors * kLanes;
     __m512 q[vectors];
+#pragma GCC unroll 16
     for (int v = 0; v < vectors; ++v) q[v] = _mm512_loadu_ps(query + v * kLanes);
     for (int64_t i = 0; i < count; i += kLanes) {
         __m512 products[kLanes];
+#pragma GCC unroll 16
         for (int r = 0; r < kLanes; ++r) {
             const int64_t offset = row(std::min(i + r, count - 1)) * size;  // past the end: the last once more
             const float* key = seen.keys + offset;
             products[r] = _mm512_mul_ps(q[0], _mm512_loadu_ps(key));
+#pragma GCC unroll 16
             for (int v = 1; v < vectors; ++v) {
                 products[r] = _mm512_fmadd_ps(q[v], _mm512_loadu_ps(key + v * kLanes), products[r]);
             }
+#pragma GCC unroll 16
             for (int v = 0; v < vectors; ++v) _mm_prefetch(next.keys + offset + v * kLanes, _MM_HINT_T0);
         }
         _mm512_storeu_ps(scores + i, sums(products));
     }
     const float total = exponentials(scores, count);
     __m512 even[vectors], odd[vectors];  // two chains of sums, for each addition waits for the one before
+#pragma GCC unroll 16
     for (int v = 0; v < vectors; ++v) even[v] = odd[v] = _mm512_setzero_ps();
     const auto add = [&](__m512(&sum)[vectors], int64_t i) {
         const int64_t offset = row(i) * size;
         const __m512 weight = _mm512_set1_ps(scores[i]);
+#pragma GCC unroll 16
         for (int v = 0; v < vectors; ++v) {
             sum[v] = _mm512_fmadd_ps(weight, _mm512_loadu_ps(seen.values + offset + v * kLanes), sum[v]);
             _mm_prefetch(next.values + offset + v * kLanes, _MM_HINT_T0);
@@ -104,6 +110,7 @@ void attend(const float* query, History seen, History next, int64_t count, Row r
     }
     if (i < count) add(even, i);
     const __m512 factor = _mm512_set1_ps(count ? 1.0f / total : 0.0f);
+#pragma GCC unroll 16
     for (int v = 0; v < vectors; ++v) {
         _mm512_storeu_ps(attended + v * kLanes, _mm512_mul_ps(_mm512_add_ps(even[v], odd[v]), factor));
     }

@@ -84,6 +84,14 @@ public:
         return value;
     }
 
+    int64_t integer(const char* name, int64_t otherwise) const {
+        int64_t value;
+        OrtStatus* status = ort::integer_attribute(api, info_, name, &value);
+        if (!status) return value;
+        ort::release_status(api, status);
+        return otherwise;
+    }
+
     // An input whose value is known now; anything else is refused by its name.
     template <class T>
     Tensor<const T> constant(size_t index, const char* name) const {

@@ -5,18 +5,43 @@
 
 namespace dragoman {
 
-// x (count) -> bytes (count, then zeros up to a multiple of 4).
-inline void quantise(const float* x, int64_t count, float scale, int32_t zero, uint8_t* bytes) {
-    const __m512 divisor = _mm512_set1_ps(scale), low = _mm512_set1_ps(float(-zero)),
-                 high = _mm512_set1_ps(float(255 - zero));
-    const __m512i shift = _mm512_set1_epi32(zero);
-    for (int64_t i = 0; i < count; i += kLanes) {
+class Quantiser {
+public:
+    Quantiser(float scale, int32_t zero)
+        : scale_(_mm512_set1_ps(scale)),
+          factor_(_mm512_set1_ps(1.0f / scale)),
+          low_(_mm512_set1_ps(float(-zero))),
+          high_(_mm512_set1_ps(float(255 - zero))),
+          zero_(_mm512_set1_epi32(zero)) {}
+
+    // x (count) -> bytes (count, then zeros up to a multiple of 4).
+    void row(const float* x, int64_t count, uint8_t* bytes) const {
+        int64_t i = 0;
+        for (; i + kLanes <= count; i += kLanes) {
+            _mm_storeu_si128(reinterpret_cast<__m128i*>(bytes + i), _mm512_cvtepi32_epi8(integers(_mm512_loadu_ps(x + i))));
+        }
+        if (i == count) return;
         const __mmask16 lanes = first(count - i), stored = first((count - i + 3) / 4 * 4);
-        __m512 q = _mm512_div_ps(_mm512_maskz_loadu_ps(lanes, x + i), divisor);
-        q = _mm512_min_ps(_mm512_max_ps(q, low), high);  // NaN becomes `low`
-        const __m512i integer = _mm512_maskz_add_epi32(lanes, _mm512_cvtps_epi32(q), shift);
-        _mm_mask_storeu_epi8(bytes + i, stored, _mm512_cvtepi32_epi8(integer));
+        const __m512i tail = _mm512_maskz_mov_epi32(lanes, integers(_mm512_maskz_loadu_ps(lanes, x + i)));
+        _mm_mask_storeu_epi8(bytes + i, stored, _mm512_cvtepi32_epi8(tail));
     }
-}
+
+private:
+    // A product with 1 / scale is four times faster than the quotient and off by less than 0.0001, so both round to the
+    // same integer unless they lie about half-way between two: there the quotient decides.
+    __m512i integers(__m512 x) const {
+        __m512 q = limited(_mm512_mul_ps(x, factor_));
+        const __m512 distance = _mm512_abs_ps(_mm512_sub_ps(q, _mm512_roundscale_ps(q, _MM_FROUND_TO_NEAREST_INT)));
+        if (__builtin_expect(_mm512_cmp_ps_mask(distance, _mm512_set1_ps(0.4998f), _CMP_GT_OQ), 0)) {
+            q = limited(_mm512_div_ps(x, scale_));
+        }
+        return _mm512_add_epi32(_mm512_cvtps_epi32(q), zero_);
+    }
+
+    __m512 limited(__m512 q) const { return _mm512_min_ps(_mm512_max_ps(q, low_), high_); }  // NaN becomes `low`
+
+    __m512 scale_, factor_, low_, high_;
+    __m512i zero_;
+};
 
 }  // namespace dragoman

@@ -36,10 +36,22 @@ PackedWeight packed(const Node& node) {
 
 }  // namespace
 
-// Rows of the input, quantised, and where their outputs go.
+// Where outputs go: output n of row r to row(r) + column(n).
+struct QuantizedLinear::Places {
+    int64_t outputs;    // N
+    int64_t head;       // numbers of a head side by side; N if y has no heads
+    int64_t positions;  // S; 1 if y has no heads
+
+    int64_t row(int64_t r) const { return r / positions * positions * outputs + r % positions * head; }
+    int64_t column(int64_t n) const { return n / head * head * positions + n % head; }
+};
+
+// Rows of the input, quantised, and where their outputs go: those of row r and register v to places[r] + columns[v].
 struct QuantizedLinear::Rows {
     const uint8_t* bytes;
     int64_t stride;
+    const int64_t* places;
+    const int64_t* columns;
     const float* residual;  // null if there is none
     float* y;
 };
@@ -49,10 +61,14 @@ QuantizedLinear::QuantizedLinear(const Node& node)
       zero_(int32_t(node.integer("zero"))),
       relu_(node.integer("relu") != 0),
       residual_(node.inputs() > 4),
+      heads_(node.integer("heads", 0)),
       weight_(packed(node)),
       scales_(weight_.panels * kPanel),
       bias_(weight_.panels * kPanel) {
-    require(scale_ > 0, "scale must be above 0.");
+    require(scale_ > 1e-30f && scale_ < 1e30f, "scale must be above 0, from 1e-30 to 1e30.");
+    require(heads_ >= 0 && (!heads_ || weight_.outputs % (heads_ * kLanes) == 0),
+            "the outputs must be shared out to heads of a multiple of 16.");
+    require(!heads_ || !residual_, "heads and a residual exclude each other.");
     const int64_t padded = weight_.panels * kPanel;
     copy_padded(node.constant<float>(2, "weight_scale"), weight_.outputs, scales_, padded, "weight_scale must be (N).");
     copy_padded(node.constant<float>(3, "bias"), weight_.outputs, bias_, padded, "bias must be (N).");
@@ -65,37 +81,37 @@ void QuantizedLinear::block(const Rows& at, int64_t panel, const int8_t* next) c
     const int8_t* weights = weight_.bytes.data() + panel * weight_.panel_bytes();
     const int64_t column = panel * kPanel;
     __m512i sum[rows][4];
-    #pragma GCC unroll 8
+#pragma GCC unroll 8
     for (int v = 0; v < 4; ++v) {
         const __m512i correction = _mm512_load_si512(&weight_.correction[column + v * kLanes]);
-        #pragma GCC unroll 8
+#pragma GCC unroll 8
         for (int r = 0; r < rows; ++r) sum[r][v] = _mm512_sub_epi32(_mm512_setzero_si512(), correction);
     }
     for (int64_t k = 0; k < weight_.groups; ++k) {
         __m512i w[4];
-        #pragma GCC unroll 8
+#pragma GCC unroll 8
         for (int v = 0; v < 4; ++v) w[v] = _mm512_load_si512(weights + (k * 4 + v) * kLine);
-        #pragma GCC unroll 8
+#pragma GCC unroll 8
         for (int line = 0; line < ahead; ++line) _mm_prefetch(next + (k * ahead + line) * kLine, ahead < 4 ? _MM_HINT_T1 : _MM_HINT_T0);
-        #pragma GCC unroll 8
+#pragma GCC unroll 8
         for (int r = 0; r < rows; ++r) {
             int32_t four;
             std::memcpy(&four, at.bytes + r * at.stride + k * kGroup, sizeof four);
             const __m512i x = _mm512_set1_epi32(four);
-            #pragma GCC unroll 8
+#pragma GCC unroll 8
             for (int v = 0; v < 4; ++v) add_products(sum[r][v], x, w[v]);
         }
     }
-    #pragma GCC unroll 8
+#pragma GCC unroll 8
     for (int v = 0; v < 4; ++v) {
         const int64_t n = column + v * kLanes;
         const __mmask16 lanes = first(weight_.outputs - n);
         const __m512 scale = _mm512_load_ps(&scales_[n]), bias = _mm512_load_ps(&bias_[n]);
-        #pragma GCC unroll 8
+#pragma GCC unroll 8
         for (int r = 0; r < rows; ++r) {
             __m512 y = _mm512_add_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(sum[r][v]), scale), bias);
             if (relu_) y = _mm512_max_ps(y, _mm512_setzero_ps());
-            const int64_t place = r * weight_.outputs + n;
+            const int64_t place = at.places[r] + at.columns[v];
             if (at.residual) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(lanes, at.residual + place));
             _mm512_mask_storeu_ps(at.y + place, lanes, y);
         }
@@ -115,14 +131,15 @@ void QuantizedLinear::block(int rows, const Rows& at, int64_t panel, const int8_
 }
 
 // Panel after panel, in each block after block of rows. All blocks together fetch the next panel.
-void QuantizedLinear::chunk(const Rows& all, int64_t rows) const {
+void QuantizedLinear::chunk(const Rows& all, int64_t rows, const Places& places) const {
     const int64_t blocks = (rows + kMostRows - 1) / kMostRows, bytes = weight_.panel_bytes();
     for (int64_t panel = 0; panel < weight_.panels; ++panel) {
         const int8_t* weights = weight_.bytes.data() + panel * bytes;
+        int64_t columns[4];
+        for (int v = 0; v < 4; ++v) columns[v] = places.column(panel * kPanel + v * kLanes);
         for (int64_t i = 0; i < blocks; ++i) {
             const int64_t from = rows * i / blocks, to = rows * (i + 1) / blocks;
-            const Rows at{all.bytes + from * all.stride, all.stride,
-                          all.residual ? all.residual + from * weight_.outputs : nullptr, all.y + from * weight_.outputs};
+            const Rows at{all.bytes + from * all.stride, all.stride, all.places + from, columns, all.residual, all.y};
             if (blocks == 1)
                 block<4>(int(to - from), at, panel, weights + kAhead);
             else if (blocks == 2)
@@ -139,22 +156,30 @@ void QuantizedLinear::compute(const Call& call) const {
     const auto x = call.input<float>(0);
     require(x.axes >= 1 && x.axes <= 8 && x.last() == weight_.inputs, "the last axis of x must be K.");
     const int64_t rows = x.rows(), k = weight_.inputs, n = weight_.outputs;
-    int64_t shape[8];
-    std::copy_n(x.shape, x.axes - 1, shape);
-    shape[x.axes - 1] = n;  // (…, K) -> (…, N)
+    require(!heads_ || x.axes == 3, "x must be (B, S, K) for outputs in heads.");
+    const Places places{n, heads_ ? n / heads_ : n, heads_ ? x.shape[1] : 1};
     Tensor<const float> residual;
     if (residual_) residual = call.input<float>(4);
     require(!residual || (residual.rows() == rows && residual.last() == n), "residual must have the shape of y.");
-    float* y = call.output<float>(0, shape, x.axes);
+    int64_t shape[8];
+    std::copy_n(x.shape, x.axes - 1, shape);
+    shape[x.axes - 1] = n;  // (…, K) -> (…, N)
+    float* y = heads_ ? call.output<float>(0, {x.shape[0], heads_, x.shape[1], places.head})  // (B, S, K) -> (B, H, S, N / H)
+                      : call.output<float>(0, shape, x.axes);
 
     const int64_t stride = (weight_.groups * kGroup + kLine - 1) / kLine * kLine;
     const int64_t chunks = (rows + kChunk - 1) / kChunk;
+    const Quantiser quantiser(scale_, zero_);
     struct Quantised;
     uint8_t* bytes = scratch<Quantised, uint8_t>(std::min(rows, kChunk) * stride);
     for (int64_t c = 0; c < chunks; ++c) {
         const int64_t from = rows * c / chunks, count = rows * (c + 1) / chunks - from;
-        for (int64_t r = 0; r < count; ++r) quantise(x.data + (from + r) * k, k, scale_, zero_, bytes + r * stride);
-        chunk({bytes, stride, residual ? residual.data + from * n : nullptr, y + from * n}, count);
+        int64_t row_places[kChunk];
+        for (int64_t r = 0; r < count; ++r) {
+            quantiser.row(x.data + (from + r) * k, k, bytes + r * stride);
+            row_places[r] = places.row(from + r);
+        }
+        chunk({bytes, stride, row_places, nullptr, residual.data, y}, count, places);
     }
 }
 

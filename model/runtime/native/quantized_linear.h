@@ -2,6 +2,7 @@
 //
 //   x f32 (…, K), weight s8 (K, N), weight_scale f32 (N), bias f32 (N), residual f32 (…, N) or absent → y f32 (…, N)
 //
+// With the attribute `heads` above 0 x is (B, S, K) and y comes as heads (B, H, S, N / H), without a residual.
 // `scale` and `zero` say how x becomes unsigned bytes, as QuantizeLinear does it. The sum is exact, so y has the bits of
 // QuantizeLinear and MatMulIntegerToFloat, in any batch.
 #pragma once
@@ -24,17 +25,19 @@ public:
     void compute(const Call& call) const;
 
 private:
+    struct Places;
     struct Rows;
     template <int rows, int ahead>
     void block(const Rows& at, int64_t panel, const int8_t* next) const;
     template <int ahead>
     void block(int rows, const Rows& at, int64_t panel, const int8_t* next) const;
-    void chunk(const Rows& all, int64_t rows) const;
+    void chunk(const Rows& all, int64_t rows, const Places& places) const;
 
     float scale_;
     int32_t zero_;
     bool relu_;
     bool residual_;
+    int64_t heads_;  // 0: y keeps the axes of x
     PackedWeight weight_;
     Aligned<float> scales_;  // (panels · 64): s_x s_n
     Aligned<float> bias_;    // (panels · 64)

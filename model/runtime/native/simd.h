@@ -58,22 +58,31 @@ inline void transpose(__m512 (&rows)[16]) {
     }
 }
 
-// Lane r holds the sum of rows[r]. Every row is added up in the same order, wherever it stands.
-inline __m512 sums(__m512 (&rows)[16]) {
+// Lane r holds all of rows[r], combined. Every row is combined in the same order, wherever it stands.
+template <class Combine>
+inline __m512 fold(__m512 (&rows)[16], Combine combine) {
     for (int i = 0; i < 8; ++i) {  // sixteen rows to eight: halves of quarters
         const __m512 a = rows[2 * i], b = rows[2 * i + 1];
-        rows[i] = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+        rows[i] = combine(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
     }
     for (int i = 0; i < 4; ++i) {  // to four: whole quarters
         const __m512d a = _mm512_castps_pd(rows[2 * i]), b = _mm512_castps_pd(rows[2 * i + 1]);
-        rows[i] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+        rows[i] = combine(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
     }
     for (int i = 0; i < 2; ++i) {  // to two: halves of rows
         const __m512 a = rows[2 * i], b = rows[2 * i + 1];
-        rows[i] = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xDD));
+        rows[i] = combine(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xDD));
     }
     const __m512 a = rows[0], b = rows[1];
-    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xDD));
+    return combine(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xDD));
+}
+
+inline __m512 sums(__m512 (&rows)[16]) {
+    return fold(rows, [](__m512 a, __m512 b) { return _mm512_add_ps(a, b); });
+}
+
+inline __m512 maxima(__m512 (&rows)[16]) {
+    return fold(rows, [](__m512 a, __m512 b) { return _mm512_max_ps(a, b); });
 }
 
 }  // namespace dragoman

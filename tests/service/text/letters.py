@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from model.tokenizer import SENTINELS
+
 EOS = 2
 
 
 class Letters:
-    """One id for each character."""
+    """One id for each character, and one for each sentinel if there are any."""
+
+    def __init__(self, sentinels: bool = False) -> None:
+        self.sentinel_ids = tuple(ord(sentinel) + 10 for sentinel in SENTINELS) if sentinels else ()
+        self.characters = None
 
     def encode(self, text: str) -> list[int]:
         return [ord(c) + 10 for c in text] + [EOS]

@@ -7,9 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.decode.options import Hypothesis
+from model.protection import Protector
 from model.tokenizer import Tokenizer, normalize
 from service.jobs import SegmentResult
-from service.text.alignment import Side, links
+from service.text.alignment import Part, Tokens
+from service.text.alignment import align as align_parts
 from service.text.pipeline import Pipeline
 from tests.model.networks import TEXTS, train_tokenizer
 from tests.service.text.letters import Letters
@@ -74,22 +76,59 @@ def test_whatever_the_text_links_stay_inside_it_and_join_what_is_the_same(text):
         assert normalize(text)[start:end] == made[there:until]
 
 
+def linked(text: str, made: str, source, target, *places: int) -> list[tuple[str, str]]:
+    tokens = Tokens(source, target, looking(*places, size=len(source) + 1))
+    return shown(text, made, align_parts(text, [Part(text, made, tokens)], Protector(), (True, True)))
+
+
 def test_several_words_may_become_one_and_one_several():
-    """`address bar` became `Adressleiste`: a compound is linked with both, token by token."""
-    source = Side([(0, 7), (8, 11)], [{0}, {1}])
-    target = Side([(0, 12)], [{0}, {0}])
-    assert links(source, target, looking(0, 1, size=3)) == [(0, 7, 0, 12), (8, 11, 0, 12)]
-    assert links(target, source, looking(0, 1, size=3)) == [(0, 12, 0, 7), (0, 12, 8, 11)]
+    """A compound is linked with both of its words, token by token."""
+    both = ("address bar", "Adressleiste")
+    assert linked(*both, [(0, 7), (7, 10)], [(0, 6), (6, 12)], 0, 1) == [
+        ("address", "Adressleiste"),
+        ("bar", "Adressleiste"),
+    ]
+    assert linked(*both[::-1], [(0, 6), (6, 12)], [(0, 7), (8, 11)], 0, 1) == [
+        ("Adressleiste", "address"),
+        ("Adressleiste", "bar"),
+    ]
 
 
 def test_what_looks_at_the_end_of_the_source_is_linked_with_nothing():
-    side = Side([(0, 1), (2, 3)], [{0}, {1}])
-    assert links(side, side, looking(2, 1, size=3)) == [(2, 3, 2, 3)]
+    assert linked("a b", "x y", [(0, 1), (1, 2)], [(0, 1), (2, 3)], 2, 1) == [("b", "y")]
 
 
 def test_links_come_in_the_order_of_the_translation():
-    side = Side([(0, 1), (2, 3)], [{0}, {1}])
-    assert links(side, side, looking(1, 0, size=3)) == [(2, 3, 0, 1), (0, 1, 2, 3)]
+    assert linked("a b", "x y", [(0, 1), (1, 2)], [(0, 1), (2, 3)], 1, 0) == [("b", "x"), ("a", "y")]
+
+
+def test_what_is_carried_is_one_word_whatever_stands_for_it():
+    text = "See  https://x.org/a-b?c=d or <b class='x y'>me</b>\u00a0now."
+    made, found = align(Pipeline(Letters(sentinels=True), 60, "en", "de"), text)
+    assert made == "See https://x.org/a-b?c=d or <b class='x y'>me</b> now."
+    pairs = shown(text, made, found)
+    assert [word for word, _ in pairs] == [word for _, word in pairs]
+    assert ("https://x.org/a-b?c=d",) * 2 in pairs
+    assert ("<b class='x y'>",) * 2 in pairs
+
+
+def test_a_sentence_in_fragments_is_aligned_all_the_same():
+    text = "Go on.\tAnd to  https://x.org/a-b  and then stop."
+    pipeline = Pipeline(Letters(sentinels=True), 60, "en", "de")
+    prepared = pipeline.prepare([text])
+    lost = SegmentResult((75,), -1.0, False, hypotheses=(Hypothesis((75,), -1.0, -1.0, False),))
+    first = [
+        lost if sentence.spans else copied(segment)
+        for sentence, segment in zip(prepared.sentences, prepared.segments, strict=True)
+    ]
+    again = pipeline.again(prepared, first)
+    assert again is not None
+    results = [*first, *map(copied, again.segments[len(first) :])]
+    (restored,) = pipeline.restore(again, results)
+    pairs = shown(text, restored.text, pipeline.alignment(again, results, 0))
+    assert restored.fragmented
+    assert [word for word, _ in pairs] == [word for _, word in pairs]
+    assert "".join(word for word, _ in pairs) == "".join(text.split())
 
 
 def test_equal_sentences_are_aligned_where_each_of_them_stands():
@@ -99,11 +138,11 @@ def test_equal_sentences_are_aligned_where_each_of_them_stands():
     assert made == text
 
 
-def test_a_translation_of_nothing_has_its_source_in_its_place_and_no_links():
+def test_a_translation_of_nothing_has_its_source_in_its_place_linked_with_itself():
     pipeline = Pipeline(Letters(), 30, "en", "de")
     prepared = pipeline.prepare(["One."])
     nothing = SegmentResult((), 0.0, False, hypotheses=(Hypothesis((), -1.0, -1.0, False),))
-    assert pipeline.alignment(prepared, [nothing], 0) == []
+    assert pipeline.alignment(prepared, [nothing], 0) == [(0, 3, 0, 3), (3, 4, 3, 4)]
 
 
 def test_each_alternative_has_its_own_alignment():
