@@ -69,6 +69,7 @@ LIVES_IN = {
     "tqdm": "service.cli training",
     "sacrebleu": "training",
     "tensorboard": "training",
+    "matplotlib": "training",
     "polib": "training.corpus",
     "zstandard": "training.corpus",
 }
@@ -182,7 +183,7 @@ def test_the_tests_folder_holds_no_packages() -> None:
 
 @pytest.mark.parametrize("entry", ["service.app", "service.cli"])
 def test_serving_leaves_torch_and_training_alone(entry: str) -> None:
-    heavy = ("torch", "onnx", "training", "tensorboard", "sacrebleu")
+    heavy = ("torch", "onnx", "training", "tensorboard", "sacrebleu", "matplotlib")
     code = f"import sys, {entry}; print(*(name for name in {heavy!r} if name in sys.modules))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
     assert run.returncode == 0, run.stderr

@@ -17,9 +17,9 @@ from onnx import numpy_helper
 from model.bundle import Bundle
 from model.config import ModelConfig
 from model.errors import ExportError
-from model.export.builder import QUERY_KEY_VALUE, SHARED_TABLE
+from model.export.blocks import QUERY_KEY_VALUE
+from model.export.builder import SHARED_TABLE
 from model.export.weights import Array, expected_shapes, folded
-from model.ports import ROLES
 
 Constants = Mapping[str, NDArray[Any]]
 
@@ -31,8 +31,8 @@ def recover_state_dict(bundle: Bundle) -> dict[str, Array]:
     """
     precision = "f32" if "f32" in bundle.manifest.precisions else "int8"
     constants: dict[str, NDArray[Any]] = {}
-    for role in ROLES:
-        graph = onnx.load_model(bundle.graph_path(role, precision)).graph
+    for path in bundle.graph_paths(precision)["stock"].values():
+        graph = onnx.load_model(path).graph
         constants |= {constant.name: numpy_helper.to_array(constant) for constant in graph.initializer}
     return {
         name: _tensor(bundle.config, constants, name, shape) for name, shape in expected_shapes(bundle.config).items()
