@@ -3,9 +3,12 @@
     manifest.json       what is inside: names, configuration, graphs, defaults, proof, hash and size of every file
     tokenizer.model     SentencePiece
     encoder.<precision>.onnx, decoder.<precision>.onnx                  the graphs, for every ONNX Runtime
-    encoder.<precision>.native.onnx, decoder.<precision>.native.onnx    the same for our own operators; may be missing
+    attending.<precision>.onnx                                          the decoder that tells what it attends to
+    encoder.<precision>.native.onnx, decoder.<precision>.native.onnx    the same for our own operators
     weights.<precision>.bin                                             the large constants of all graphs of a precision
     MODEL_CARD.md       data, training, quality, licence, for a person
+
+Graphs that attend, and graphs for our own operators, may be missing.
 
 A bundle is written whole or not at all, and is read only if every file is the one that was written.
 """
@@ -24,7 +27,7 @@ from typing import Any
 
 from model.config import ModelConfig
 from model.errors import BundleError, ConfigError, TokenizerError
-from model.ports import OPERATORS, ROLES, GraphPaths
+from model.ports import OPERATORS, OPTIONAL_ROLES, ROLES, GraphPaths, paths_of
 from model.tokenizer import Tokenizer
 
 FORMAT_VERSION = 2
@@ -63,6 +66,8 @@ class Manifest:
     decoding: DecodingDefaults = field(default_factory=DecodingDefaults)
     calibration: dict[str, Any] = field(default_factory=dict)
     """Range of every quantised input, and on how much text it was seen; empty without int8."""
+    alignment: dict[str, Any] = field(default_factory=dict)
+    """Which decoder layer's attention the attending graphs show, and how well each layer's was seen to align."""
     parity: dict[str, Any] = field(default_factory=dict)
     """How far the graphs are from the network, by precision."""
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -114,7 +119,11 @@ def _from_format_1(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, "format_version": FORMAT_VERSION, "precisions": graphs}
 
 
-_DEPTHS = {"model": 1, "weights": 1, "decoding": 1, "calibration": 1, "parity": 1, "files": 2, "precisions": 3}
+_DEPTHS = {
+    **dict.fromkeys(("model", "weights", "decoding", "calibration", "alignment", "parity"), 1),
+    "files": 2,
+    "precisions": 3,
+}
 """How many objects stand inside each other in the parts that are read by key."""
 
 
@@ -151,6 +160,7 @@ class BundleContents:
     model_card: str
     decoding: DecodingDefaults = field(default_factory=DecodingDefaults)
     calibration: Mapping[str, Any] = field(default_factory=dict)
+    alignment: Mapping[str, Any] = field(default_factory=dict)
     parity: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -191,8 +201,11 @@ class Bundle:
         if precision not in self.manifest.precisions:
             there = ", ".join(self.manifest.precisions)
             raise BundleError(f"precision must be one of those in {self.path} ({there}), but is {precision!r}.")
-        found = self.manifest.precisions[precision]
-        return {name: {role: self.path / found[name][role] for role in ROLES} for name in OPERATORS if name in found}
+        return paths_of(self.path, self.manifest.precisions[precision])
+
+    def attends(self, precision: str) -> bool:
+        """True if there is an attending decoder of this precision, which alignment and coverage need."""
+        return "attending" in self.manifest.precisions.get(precision, {}).get("stock", {})
 
     def tokenizer(self) -> Tokenizer:
         """Load the tokenizer. Raises `BundleError` when it and the embedding disagree on the number of ids."""
@@ -230,14 +243,14 @@ class Bundle:
 
 
 def _check_graphs(precision: str, graphs: Mapping[str, Mapping[str, str]]) -> None:
-    """Raise `BundleError` unless these are the two graphs, with stock operators and perhaps with our own too."""
+    """Raise `BundleError` unless these are the graphs, with stock operators and perhaps with our own too."""
     if "stock" not in graphs or not set(graphs) <= set(OPERATORS):
         raise BundleError(
             f"precision {precision} must have graphs with the operators stock, and may have some with native, "
             f"but has {', '.join(graphs) or 'none'}."
         )
     for operators, roles in graphs.items():
-        if set(roles) != set(ROLES):
+        if not set(ROLES) <= set(roles) <= {*ROLES, *OPTIONAL_ROLES}:
             raise BundleError(
                 f"precision {precision} must have the graphs {', '.join(ROLES)} with {operators} operators, "
                 f"but has {dict(roles)}."
@@ -297,6 +310,7 @@ def _fill(folder: Path, contents: BundleContents) -> None:
         weights=dict(contents.weights),
         decoding=contents.decoding,
         calibration=dict(contents.calibration),
+        alignment=dict(contents.alignment),
         parity=dict(contents.parity),
         files={path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in sorted(folder.iterdir())},
     )

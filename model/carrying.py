@@ -78,9 +78,13 @@ class Carrier:
         spans = tuple(map(_spelt, spans))
         return Sentence(" ".join(text.split()), spans, sentinels and bool(self.ids) and bool(spans))
 
+    def read(self, sentence: Sentence) -> str:
+        """What the network reads, as text."""
+        return sentence.text if sentence.sentinels else " ".join(sentence.source.split())
+
     def encode(self, sentence: Sentence) -> list[int]:
         """What the network reads, EOS last."""
-        return self._codec.encode(sentence.text if sentence.sentinels else " ".join(sentence.source.split()))
+        return self._codec.encode(self.read(sentence))
 
     def decode(self, ids: Sequence[int], sentence: Sentence) -> str:
         """What the network wrote, with sentinels in the place of spans if it read such."""

@@ -1,4 +1,4 @@
-"""The port sheet: every input and output of the two graphs, its dtype and its named axes.
+"""The port sheet: every input and output of the graphs, its dtype and its named axes.
 
 The exporter writes graphs to this sheet and the runtime checks each loaded graph against it, so a graph of another
 layout stops at start-up and not in the middle of a sentence.
@@ -8,7 +8,8 @@ Two graphs make a model:
     encoder   tokens, lengths            -> cross_key_l, cross_value_l      once a sentence
     decoder   one step, caches in place  -> log_probs, ids, present_key_l, present_value_l
 
-for every decoder layer l. The encoder computes the cross-attention keys and values of all decoder layers; the decoder
+for every decoder layer l. A third, the *attending* decoder, is the decoder with one output more: what each lane attends
+to. The encoder computes the cross-attention keys and values of all decoder layers; the decoder
 only reads them, and all lanes of a row share them.
 
 The self-attention cache is a tree that only grows. At position p the W lanes of a row write their keys to the entries
@@ -28,22 +29,27 @@ from typing import Literal
 from model.config import ModelConfig
 from model.errors import BundleError
 
-Role = Literal["encoder", "decoder"]
+Role = Literal["encoder", "decoder", "attending"]
 Precision = Literal["f32", "int8"]
 Operators = Literal["stock", "native"]
 DType = Literal["float32", "int32", "int64"]
 
 ROLES: tuple[Role, ...] = ("encoder", "decoder")
+OPTIONAL_ROLES: tuple[Role, ...] = ("attending",)
+"""Graphs that a bundle may do without."""
 PRECISIONS: tuple[Precision, ...] = ("f32", "int8")
 OPERATORS: tuple[Operators, ...] = ("stock", "native")
 """What a graph is written with: the operators that ONNX Runtime brings along, which run everywhere, or our own library
 of them, which is faster where it runs. The ports are the same."""
 
 GraphPaths = Mapping[Operators, Mapping[Role, Path]]
-"""Where the graphs of one precision are; `stock` is always there."""
+"""Where the graphs of one precision are; `stock` is always there, an optional role need not be."""
 
 MASKED = -1e9
 """Added to the score of a cache entry that a lane must not see. Finite: a lane that sees nothing gives no NaN."""
+
+ATTENTION = "attention"
+"""The output that only the attending decoder has."""
 
 TOP_K_BLOCK = 128
 """The graphs pad the vocabulary to a multiple of this, so that a k up to it is always possible."""
@@ -115,9 +121,29 @@ def decoder_ports(config: ModelConfig) -> PortSheet:
     )
 
 
+def attending_ports(config: ModelConfig) -> PortSheet:
+    """The decoder that also tells `attention`: the cross-attention of one layer, the mean over its heads.
+
+    What a lane attends to sums to 1 over its row's source tokens, and is 0 beyond them.
+    """
+    sheet = decoder_ports(config)
+    return PortSheet(sheet.inputs, (*sheet.outputs, Port(ATTENTION, "float32", ("rows", "lanes", "source"))))
+
+
+def paths_of(folder: Path, graphs: Mapping[str, Mapping[str, str]]) -> GraphPaths:
+    """Where the graphs are that a manifest names, operators -> role -> file name; only those that there are."""
+    roles = (*ROLES, *OPTIONAL_ROLES)
+    return {
+        operators: {role: folder / graphs[operators][role] for role in roles if role in graphs[operators]}
+        for operators in OPERATORS
+        if operators in graphs
+    }
+
+
 def port_sheet(role: Role, config: ModelConfig) -> PortSheet:
     """The sheet of the graph called `role`."""
-    return encoder_ports(config) if role == "encoder" else decoder_ports(config)
+    sheets = {"encoder": encoder_ports, "decoder": decoder_ports, "attending": attending_ports}
+    return sheets[role](config)
 
 
 def check_ports(sheet: PortSheet, found: PortSheet, where: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import sentencepiece as spm
 
 from model.errors import TokenizerError
+from model.spans import Span, spans
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 """Ids of the special symbols in every vocabulary that `dragoman-train tokenizer` makes."""
@@ -63,6 +64,22 @@ class Tokenizer:
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The vocabulary's own names of `ids`: `▁` stands for a space, `</s>` for EOS."""
         return [str(self._pieces.IdToPiece(i)) for i in ids]
+
+    def source_spans(self, text: str) -> list[Span]:
+        """Where in `normalize(text)` each id of `encode(text)` stands, but for EOS."""
+        text = normalize(text)
+        ids, names = self._pieces.EncodeAsIds(text), self._pieces.EncodeAsPieces(text)
+        return spans(text, [self._spelling(i, name) for i, name in zip(ids, names, strict=True)])
+
+    def target_spans(self, ids: Sequence[int]) -> list[Span]:
+        """Where in `decode(ids)` each of `ids` stands; that of a special symbol is empty."""
+        return spans(self.decode(ids), [self._spelling(i, name) for i, name in zip(ids, self.pieces(ids), strict=True)])
+
+    def _spelling(self, token: int, name: str) -> str | bytes:
+        """What a piece stands for: letters, or one byte of a character."""
+        if token <= UNK_ID and name == self._pieces.IdToPiece(token):
+            return ""
+        return bytes([int(name[3:5], 16)]) if self._pieces.IsByte(token) else name
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of `ids`; specials are dropped. The inverse of `encode` on normalised text the vocabulary covers."""

@@ -11,11 +11,13 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
 from model.errors import ModelError
-from service.errors import ServiceError
+from service.errors import ServiceError, SettingsError
 from service.settings import ENV_PREFIX, Settings
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ _ENGINE_SETTINGS = (
     "max_batch_tokens",
 )
 _SEARCH_OPTIONS: tuple[tuple[str, type, str], ...] = (
+    ("coverage_penalty", float, "how much it costs to leave parts of the source out; needs a beam (default: 0)"),
     ("max_length", int, "most tokens of a sentence's translation"),
     ("min_length", int, "fewest tokens of a sentence's translation"),
     ("no_repeat_ngram", int, "no sequence of so many tokens comes twice in a sentence"),
@@ -105,6 +108,12 @@ def _translate_parser(commands: Any) -> None:
     )
     _add_search_options(translate)
     translate.add_argument(
+        "--alignment",
+        metavar="FILE",
+        help="also write, for each line, which words became which: a JSON array of "
+        "[source_start, source_end, target_start, target_end] in characters",
+    )
+    translate.add_argument(
         "--bundle",
         dest="bundles",
         default=argparse.SUPPRESS,
@@ -175,7 +184,21 @@ def _translate(given: argparse.Namespace) -> int:
     sampling = {name: options.pop(name) for name in _SAMPLING if name in options}
     if sampling:
         options["sampling"] = Sampling(**sampling)
-    return _Pump(open_translator(given.source, given.target, _settings(given), **options)).run()
+    with _alignments(given.alignment) as alignments:
+        options["alignment"] = alignments is not None
+        translator = open_translator(given.source, given.target, _settings(given), **options)
+        return _Pump(translator, alignments).run()
+
+
+def _alignments(path: str | None) -> AbstractContextManager[TextIO | None]:
+    if path is None:
+        return nullcontext()
+    try:
+        return Path(path).open("w", encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(
+            f"--alignment must be a file that can be written, but is {path}: {error.strerror}."
+        ) from error
 
 
 @dataclass(slots=True)
@@ -183,6 +206,8 @@ class _Pump:
     """Standard input to standard output; a line that failed is left blank, and named at the end."""
 
     translator: LineTranslator
+    alignments: TextIO | None = None
+    """Where the alignment of each line goes, if anywhere."""
     done: int = 0
     """Lines so far."""
     failed: list[int] = field(default_factory=list)
@@ -221,6 +246,8 @@ class _Pump:
                 self.guarded.append(self.done)
             text = one.text if one.refusal is None else line[len(line.rstrip("\n")) :]
             sys.stdout.buffer.write(text.encode("utf-8"))
+            if self.alignments:
+                self.alignments.write(json.dumps(one.alignment) + "\n")
         sys.stdout.buffer.flush()
         bar.update(before + size - bar.n)
         if problem:

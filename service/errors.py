@@ -14,6 +14,7 @@
         │   ├── UnsupportedLanguage       unsupported_language: `details` lists what there is
         │   ├── UnsupportedPair           unsupported_pair: `details` lists what there is
         │   ├── TooManyTexts              too_many_texts
+        │   ├── UnsupportedOption         unsupported_option: the model cannot do what is asked
         │   ├── TextTooLong               text_too_long
         │   └── InvalidText               invalid_text: not Unicode text (a lone surrogate)
         ├── Unavailable                   unavailable: the same request may work later
@@ -135,6 +136,13 @@ class TooManyTexts(InvalidRequest):
 
     code = "too_many_texts"
     usual = "There are too many texts; send fewer at a time."
+
+
+class UnsupportedOption(InvalidRequest):
+    """The model that would translate cannot do what an option asks."""
+
+    code = "unsupported_option"
+    usual = "The model cannot do what this option asks."
 
 
 class TextTooLong(InvalidRequest):

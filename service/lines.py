@@ -18,7 +18,7 @@ from model.errors import BundleError
 from model.runtime.stepper import open_stepper
 from service.engine.cpus import usable_cpus
 from service.engine.opening import choose_precision, runtime_for
-from service.errors import InvalidText
+from service.errors import InvalidText, UnsupportedOption
 from service.jobs import SegmentResult
 from service.languages import Pair, resolve_pair
 from service.settings import Settings
@@ -56,7 +56,14 @@ class LineTranslator:
         if again is not None:
             fragments = again.segments[len(prepared.segments) :]
             results += self._decoded(fragments, lambda _: None, min_length=0)
-        return self._pipeline.restore(again or prepared, results)
+            prepared = again
+        restored = self._pipeline.restore(prepared, results)
+        if not self._engine.options.alignment:
+            return restored
+        return [
+            one if one.refusal else replace(one, alignment=tuple(self._pipeline.alignment(prepared, results, line)))
+            for line, one in enumerate(restored)
+        ]
 
     def _decoded(
         self, segments: Sequence[Sequence[int]], progress: Callable[[int], None], **changed: Any
@@ -73,7 +80,7 @@ def open_translator(source: str, target: str, settings: Settings, **options: Any
     """A translator with the first bundle of `settings` that goes from `source` to `target`.
 
     `options` are fields of `DecodeOptions`; those left out or None are the bundle's own. Raises `BundleError`,
-    `ProviderError`, `DecodeError` for an option out of range, or a `Refusal` for languages that no bundle has.
+    `ProviderError`, `DecodeError` for an option out of range, or a `Refusal` for what no bundle can do.
     """
     bundles = [Bundle.open(path) for path in settings.bundles]
     pair = resolve_pair(source, target, [pair for bundle in bundles for pair in pairs_of(bundle)])
@@ -85,7 +92,13 @@ def open_translator(source: str, target: str, settings: Settings, **options: Any
     limits = BatcherLimits(max_slots=settings.max_slots, max_batch_tokens=settings.max_batch_tokens)
     special = SpecialIds(bos_id=config.bos_id, eos_id=config.eos_id)
     longest = min(settings.max_source_tokens, config.max_positions)
-    stepper = open_stepper(bundle, choose_precision(bundle, settings), runtime)
+    precision = choose_precision(bundle, settings)
+    if (decode_options.coverage_penalty or decode_options.alignment) and not bundle.attends(precision):
+        message = (
+            f"alignment and coverage_penalty need an attending decoder, but {bundle.path} has none; publish it again."
+        )
+        raise UnsupportedOption(message)
+    stepper = open_stepper(bundle, precision, runtime)
     pipeline = Pipeline(bundle.tokenizer(), longest, pair.source, pair.target)
     return LineTranslator(pipeline, Engine(stepper, replace(decode_options, carry=pipeline.carry), limits, special))
 
@@ -131,4 +144,4 @@ def _result(finished: Finished) -> SegmentResult:
     if finished.error is not None:
         return SegmentResult((), 0.0, False, refusal="engine_failed")
     best = finished.hypotheses[0]
-    return SegmentResult(best.ids, best.score, best.truncated, guarded=finished.guarded)
+    return SegmentResult(best.ids, best.score, best.truncated, hypotheses=(best,), guarded=finished.guarded)

@@ -17,7 +17,10 @@ PACKAGES = ("model", "service", "training")
 MOST_FILE_LINES = 400
 MOST_FUNCTION_LINES = 60
 
-GROUND = "model.bundle model.config model.errors model.ports model.protection model.protection_patterns model.tokenizer"
+GROUND = (
+    "model.bundle model.config model.errors model.ports model.protection model.protection_patterns model.spans "
+    "model.tokenizer"
+)
 """The ground floor of `model`: what both sides of a bundle know."""
 
 MAY_IMPORT = {
@@ -32,7 +35,7 @@ MAY_IMPORT = {
     "service.languages": "service.errors",
     "service.settings": "service.errors",
     "service.metrics": "service.errors service.languages service.metrics",
-    "service.text": "model.carrying model.errors model.protection model.protection_patterns "
+    "service.text": "model.carrying model.errors model.protection model.protection_patterns model.spans "
     "model.tokenizer service.errors service.jobs service.text",
     "service.engine": f"{GROUND} model.decode model.runtime service.engine service.errors service.jobs service.metrics "
     "service.settings",

@@ -11,7 +11,7 @@ from typing import get_args
 
 from model.bundle import Bundle
 from model.decode.options import DecodeOptions
-from model.errors import ModelError
+from model.errors import BundleError, ModelError
 from model.runtime.sessions import OperatorChoice, RuntimeOptions
 from model.runtime.stepper import open_stepper
 from training.checkpoint import CheckpointError
@@ -138,6 +138,7 @@ def _evaluate_parser(steps: argparse._SubParsersAction) -> None:  # type: ignore
     )
     parser.add_argument("--beam-size", type=int, help="the bundle's own if not given")
     parser.add_argument("--length-penalty", type=float, help="the bundle's own if not given")
+    parser.add_argument("--coverage-penalty", type=float, default=0.0, help="cost of leaving parts of a source out")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--outputs", type=Path, help="also write NAME.TARGET translations to this folder")
 
@@ -204,8 +205,13 @@ def _evaluate(options: argparse.Namespace) -> None:
     asked = DecodeOptions(
         beam_size=manifest.decoding.beam_size if options.beam_size is None else options.beam_size,
         length_penalty=manifest.decoding.length_penalty if options.length_penalty is None else options.length_penalty,
+        coverage_penalty=options.coverage_penalty,
     )
     precision = options.precision or next(iter(manifest.precisions))
+    if asked.coverage_penalty and not bundle.attends(precision):
+        raise BundleError(
+            f"--coverage-penalty needs an attending decoder, but {bundle.path} has none; publish it again."
+        )
     stepper = open_stepper(bundle, precision, RuntimeOptions(operators=options.operators))
     translator = Translator(stepper, bundle.tokenizer(), asked)
     evaluations = [evaluate(translator, test) for test in tests]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +132,7 @@ def _contents(run: Run, recipe: PublishRecipe, record: ExportRecord, parity: Par
         model_card=card,
         decoding=DecodingDefaults(beam_size=recipe.beam_size, length_penalty=recipe.length_penalty),
         calibration=record.calibration if "int8" in chosen.precisions else {},
+        alignment=asdict(record.alignment),
         parity=parity.to_dict(),
     )
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
-from model.decode.options import DecodeOptions, SpecialIds
+from model.decode.options import DecodeOptions, Hypothesis, SpecialIds
 from model.decode.stepper import Stepper
 from model.errors import DecodeError
 
@@ -39,6 +39,10 @@ class GroupName(NamedTuple):
     apart: bool
     """True for those that take many candidates, which would be dear for the others."""
     cohort: int
+    attending: bool = False
+    """True for those of whom it must be known what they attend to."""
+    forced: bool = False
+    """True for those that are not searched for: their ids are known."""
 
 
 @dataclass(slots=True, eq=False)
@@ -57,16 +61,20 @@ class Sentence:
     """Sentences step together only with others of their cohort; 0 but for those under suspicion after a fault."""
     guarded: bool = False
     """True once the repetition guard has sent it back."""
+    found: tuple[Hypothesis, ...] = ()
+    """What the search found, once it only remains to be seen what that attends to."""
 
     @property
     def width(self) -> int:
         """Lanes it takes."""
-        return self.options.beam_size
+        return len(self.found) or self.options.beam_size
 
     @property
     def group(self) -> GroupName:
         """Sentences of equal group step together."""
-        return GroupName(self.width, self.options.far_reaching, self.cohort)
+        if self.found:
+            return GroupName(self.width, False, self.cohort, attending=True, forced=True)
+        return GroupName(self.width, self.options.far_reaching, self.cohort, self.options.coverage_penalty > 0)
 
 
 def source_ids(source: Sequence[int], vocab_size: int, max_positions: int) -> tuple[int, ...]:
@@ -83,7 +91,9 @@ def source_ids(source: Sequence[int], vocab_size: int, max_positions: int) -> tu
 
 
 def target_limit(options: DecodeOptions, source_tokens: int, stepper: Stepper, special: SpecialIds) -> int:
-    """Most target tokens of a sentence. Raises `DecodeError` for options that do not fit the network's vocabulary."""
+    """Most target tokens of a sentence. Raises `DecodeError` for options that do not fit the network."""
+    if (options.alignment or options.coverage_penalty) and not stepper.attends:
+        raise DecodeError("alignment and coverage_penalty need a network that attends, but this one does not.")
     limit = options.limit(source_tokens, stepper.max_positions)
     if len(options.prefix) >= limit:
         raise DecodeError(f"a prefix must have less than {limit} tokens here, but has {len(options.prefix)}.")

@@ -20,7 +20,7 @@ from model.decode.admission import (
     source_ids,
     target_limit,
 )
-from model.decode.group import Group
+from model.decode.group import ForcedGroup, Group, SearchGroup
 from model.decode.guard import goes_in_circles, guarded
 from model.decode.options import DecodeOptions, Hypothesis, SpecialIds
 from model.decode.results import Finished, StepStats
@@ -135,7 +135,8 @@ class Batcher:
         """Start sentences of one group together; where that raises, in halves."""
         name = sentences[0].group
         try:
-            slots = self._stepper.start([sentence.source for sentence in sentences], name.width, name.apart)
+            sources = [sentence.source for sentence in sentences]
+            slots = self._stepper.start(sources, name.width, name.apart, name.attending)
         except Exception as error:  # noqa: BLE001  whatever the network raises must stay with its sentence
             if len(sentences) == 1:
                 self._finish(sentences[0], (), error if isinstance(error, DecodeError) else _fault(error))
@@ -145,7 +146,8 @@ class Batcher:
             self._encode(sentences[half:])
             return
         if name not in self._groups:
-            self._groups[name] = Group(name.width, self._special)
+            kind = ForcedGroup if name.forced else SearchGroup
+            self._groups[name] = kind(name, self._special)
         self._groups[name].enter(sentences, slots)
         self._stats.source_tokens += sum(len(sentence.source) for sentence in sentences)
         self._stats.padded_tokens += padded_tokens(sentences)
@@ -169,18 +171,28 @@ class Batcher:
         for row in rows:
             sentence = group.sentences[row]
             try:
-                found = group.search.outcome(row)
+                found = group.outcome(row)
             except DecodeError as error:
                 self._finish(sentence, (), error)
                 continue
-            options = sentence.options
-            watched = options.repetition_guard and not sentence.guarded
-            if watched and goes_in_circles(sentence.source, options.prefix, found[0].ids):
-                sentence.options, sentence.guarded = guarded(options), True
+            if self._wants_more(sentence, found):
                 again.append(sentence)
             else:
                 self._finish(sentence, found, None)
         self._line.put_back(again)
+
+    def _wants_more(self, sentence: Sentence, found: tuple[Hypothesis, ...]) -> bool:
+        """True if the sentence must go through the network once more, for which it has been made ready."""
+        options = sentence.options
+        if sentence.found:
+            return False
+        watched = options.repetition_guard and not sentence.guarded
+        if watched and goes_in_circles(sentence.source, options.prefix, found[0].ids):
+            sentence.options, sentence.guarded = guarded(options), True
+            return True
+        if options.alignment and any(hypothesis.ids for hypothesis in found):
+            sentence.found = found
+        return bool(sentence.found)
 
     def _release(self, name: GroupName, rows: Collection[int]) -> None:
         """Give the slots of these rows back; an empty group goes."""

@@ -21,6 +21,7 @@ MAX_SUPPRESSED = 64
 RANGES = {
     "beam_size": (1, MAX_BEAM_SIZE),
     "length_penalty": (0, 10),
+    "coverage_penalty": (0, 10),
     "n_best": (1, MAX_BEAM_SIZE),
     "max_length": (1, 100_000),
     "min_length": (0, 100_000),
@@ -70,6 +71,16 @@ class Sampling:
             check_range(name, getattr(self, name))
 
 
+_CHECKED = (
+    "beam_size",
+    "length_penalty",
+    "coverage_penalty",
+    "min_length",
+    "no_repeat_ngram",
+    "repetition_penalty",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeOptions:
     """Options of one sentence; sentences with different options share a batch.
@@ -81,6 +92,9 @@ class DecodeOptions:
     """1 is greedy search. Paper, section 6.1: 4."""
     length_penalty: float = 0.6
     """α of ((5 + |y|) / 6)^α, by which a finished hypothesis' log-probability is divided (Wu et al., 2016)."""
+    coverage_penalty: float = 0.0
+    """β of β Σ_i log(min(Σ_j p_ij, 1)), which is added to a finished hypothesis' score (Wu et al., 2016, equation 14);
+    p_ij is the share of target token j's attention that source token i has. Only for beams."""
     n_best: int = 1
     """How many hypotheses to return, best first; at most beam_size."""
     max_length: int | None = None
@@ -105,12 +119,18 @@ class DecodeOptions:
     target can break the rule where those do not suffice, or where the length ends it."""
     token_scores: bool = False
     """Keep the log-probability of every token."""
+    alignment: bool = False
+    """Run what was found through the network once more, to see what each token of it attends to."""
     repetition_guard: bool = False
     """Decode again, without repeated n-grams, what goes round in circles; see `model.decode.guard`."""
 
     def __post_init__(self) -> None:
-        for name in ("beam_size", "length_penalty", "min_length", "no_repeat_ngram", "repetition_penalty"):
+        for name in _CHECKED:
             check_range(name, getattr(self, name))
+        if self.coverage_penalty and self.beam_size == 1:
+            raise DecodeError(
+                f"coverage_penalty must be 0 without a beam (beam_size 1), but is {self.coverage_penalty}."
+            )
         if not 1 <= self.n_best <= self.beam_size:
             raise DecodeError(f"n_best must be in 1..beam_size ({self.beam_size}), but is {self.n_best}.")
         if self.max_length is not None and self.max_length < max(1, self.min_length, len(self.prefix) + 1):
@@ -180,8 +200,11 @@ class Hypothesis:
     log_prob: float
     """Sum of the token log-probabilities, EOS included."""
     score: float
-    """log_prob divided by the length penalty: what the search ranked by."""
+    """log_prob divided by the length penalty, plus the coverage penalty: what the search ranked by."""
     truncated: bool
     """True if max_length ended it, not EOS."""
     token_log_probs: tuple[float, ...] = field(default=(), repr=False)
     """Of each id, and then of EOS unless truncated; empty unless token_scores were asked for."""
+    attention: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
+    """For each id, the share of its attention that each source token has, EOS included; only where alignment was asked
+    for."""

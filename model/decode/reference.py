@@ -15,22 +15,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.decode.constraints import SPARE
+from model.decode.coverage import coverage_penalty
 from model.decode.options import DecodeOptions, Hypothesis, Sampling, SpecialIds
 from model.decode.sampling import stream_of, uniform
 from model.decode.search import length_penalty
-from model.decode.stepper import LogProbs, Tokens
+from model.decode.stepper import Attention, LogProbs, Tokens
 from model.errors import DecodeError
 
 History = tuple[int, ...]
 Language = Callable[[History, History], NDArray[np.float32]]
 """(source, target so far without BOS) -> log-probabilities (V,); -inf for what can't follow."""
+Gaze = Callable[[History, History], Attention]
+"""(source, target so far without BOS) -> what the token that follows attends to, (S)."""
 
 
 def reference_search(
-    language: Language, source: History, options: DecodeOptions, limit: int, special: SpecialIds | None = None
+    language: Language,
+    source: History,
+    options: DecodeOptions,
+    limit: int,
+    special: SpecialIds | None = None,
+    gaze: Gaze | None = None,
 ) -> tuple[Hypothesis, ...]:
-    """What a batcher must find. Ranks the whole vocabulary, never stops early, looks through every history in full."""
-    eos, alpha = (special or SpecialIds()).eos_id, options.length_penalty
+    """What a batcher must find. Ranks the whole vocabulary, never stops early, looks through every history in full.
+
+    A coverage penalty and an alignment need `gaze`.
+    """
+    eos, scores = (special or SpecialIds()).eos_id, _Scores(options, source, gaze)
     width, rules = options.beam_size, _Rules(options, source, limit, eos)
     alive: list[tuple[float, History, tuple[float, ...]]] = [(0.0, (), ())]
     finished: list[Hypothesis] = []
@@ -44,8 +55,7 @@ def reference_search(
         for total, lane, more, token in best[:width]:
             if token == eos:
                 _, history, gains = alive[lane]
-                score = -total / length_penalty(length, alpha)
-                finished.append(Hypothesis(history, -total, score, False, (*gains, -more)))
+                finished.append(Hypothesis(history, -total, scores.of(-total, history, length), False, (*gains, -more)))
         alive = [
             (-total, (*alive[lane][1], token), (*alive[lane][2], -more))
             for total, lane, more, token in best
@@ -55,11 +65,39 @@ def reference_search(
             break
     finished.sort(key=lambda hypothesis: -hypothesis.score)
     truncated = [
-        Hypothesis(history, log_prob, log_prob / length_penalty(limit, alpha), True, gains)
+        Hypothesis(history, log_prob, scores.of(log_prob, history, limit), True, gains)
         for log_prob, history, gains in alive
     ]
+    truncated.sort(key=lambda hypothesis: -hypothesis.score)
     found = [*finished, *truncated][: options.n_best]
+    if options.alignment:
+        found = [replace(each, attention=scores.attention(each.ids)) for each in found]
     return tuple(found if options.token_scores else [replace(each, token_log_probs=()) for each in found])
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """What a hypothesis is ranked by, and what it attends to, looked at from its beginning each time."""
+
+    options: DecodeOptions
+    source: History
+    gaze: Gaze | None
+
+    def of(self, log_prob: float, history: History, length: int) -> float:
+        """The score of a hypothesis of `length` tokens, EOS included if it has one."""
+        score = log_prob / length_penalty(length, self.options.length_penalty)
+        if not self.options.coverage_penalty or self.gaze is None:
+            return score
+        coverage = self.gaze(self.source, ())
+        for step in range(1, length):
+            coverage = coverage + self.gaze(self.source, history[:step])
+        return score + coverage_penalty(coverage, self.options.coverage_penalty)
+
+    def attention(self, ids: History) -> tuple[tuple[float, ...], ...]:
+        """What each of the ids attends to."""
+        if self.gaze is None:
+            return ()
+        return tuple(tuple(self.gaze(self.source, ids[:step]).tolist()) for step in range(len(ids)))
 
 
 @dataclass(frozen=True)
@@ -157,13 +195,21 @@ class ReferenceStepper:
     """A `Stepper` over a plain function. It checks its driver: every breach of the protocol is noted and raised."""
 
     def __init__(
-        self, language: Language, vocab_size: int, max_positions: int = 64, special: SpecialIds | None = None
+        self,
+        language: Language,
+        vocab_size: int,
+        max_positions: int = 64,
+        special: SpecialIds | None = None,
+        gaze: Gaze | None = None,
     ) -> None:
+        """Without `gaze` it does not attend."""
         self._language = language
+        self._gaze = gaze
         self._special = special or SpecialIds()
         self._sources: dict[int, History] = {}
         self._lanes: dict[int, list[History]] = {}
-        self._apart: dict[int, bool] = {}
+        self._kinds: dict[int, tuple[bool, bool]] = {}
+        self._stepped: list[int] = []
         self.vocab_size = vocab_size
         self.max_positions = max_positions
         self.breaches: list[str] = []
@@ -176,10 +222,18 @@ class ReferenceStepper:
         """Width of every slot in use."""
         return {slot: len(lanes) for slot, lanes in self._lanes.items()}
 
-    def start(self, sources: Sequence[Sequence[int]], width: int, apart: bool = False) -> list[int]:
+    @property
+    def attends(self) -> bool:
+        """See `Stepper.attends`."""
+        return self._gaze is not None
+
+    def start(
+        self, sources: Sequence[Sequence[int]], width: int, apart: bool = False, attending: bool = False
+    ) -> list[int]:
         """See `Stepper.start`."""
-        self.calls.append(("start", len(sources)))
+        self._note("start", len(sources))
         self._demand(len(sources) > 0 and width > 0, "start needs a source and a lane")
+        self._demand(self.attends or not attending, "only a stepper that attends has attending slots")
         for source in sources:
             if not 1 <= len(source) <= self.max_positions or not all(0 <= token < self.vocab_size for token in source):
                 raise DecodeError(f"a source must be 1..{self.max_positions} ids of the vocabulary, but is {source}.")
@@ -187,17 +241,18 @@ class ReferenceStepper:
         for source in sources:
             slot = next(number for number in range(len(self._lanes) + 1) if number not in self._lanes)
             # The history holds BOS once it was fed; before that it is empty.
-            self._sources[slot], self._lanes[slot], self._apart[slot] = tuple(source), [()] * width, apart
+            self._sources[slot], self._lanes[slot] = tuple(source), [()] * width
+            self._kinds[slot] = (apart, attending)
             slots.append(slot)
         return slots
 
     def step(self, slots: Sequence[int], tokens: Tokens, k: int) -> tuple[LogProbs, Tokens]:
         """See `Stepper.step`."""
-        self.calls.append(("step", len(slots)))
+        self._note("step", len(slots))
         self._check_slots(slots)
         widths = {len(self._lanes[slot]) for slot in slots}
         self._demand(len(widths) == 1, f"all slots of a step must have one width, but have {sorted(widths)}")
-        self._demand(len({self._apart[slot] for slot in slots}) == 1, "slots that are apart must step apart")
+        self._demand(len({self._kinds[slot] for slot in slots}) == 1, "slots of one kind must step apart from others")
         width = widths.pop()
         self._demand(tokens.shape == (len(slots), width), f"tokens must be {(len(slots), width)}, not {tokens.shape}")
         log_probs = np.full((len(slots), width, k), -np.inf, np.float32)
@@ -208,11 +263,26 @@ class ReferenceStepper:
                 scores = self._language(self._sources[slot], history[1:])
                 best = np.argsort(-scores, kind="stable")[:k]  # (V,) -> (k,)
                 log_probs[row, lane, : len(best)], ids[row, lane, : len(best)] = scores[best], best
+        self._stepped = list(slots)
         return log_probs, ids
+
+    def attention(self, slots: Sequence[int]) -> Attention:
+        """See `Stepper.attention`."""
+        self._demand(list(slots) == self._stepped, "attention is asked of the slots that have just stepped")
+        self._demand(all(self._kinds[slot][1] for slot in slots), "attention is asked of attending slots only")
+        self._note("attention", len(slots))
+        assert self._gaze is not None
+        shape = (len(slots), len(self._lanes[slots[0]]), max(len(self._sources[slot]) for slot in slots))
+        found = np.zeros(shape, np.float32)
+        for row, slot in enumerate(slots):
+            source = self._sources[slot]
+            for lane, history in enumerate(self._lanes[slot]):
+                found[row, lane, : len(source)] = self._gaze(source, history[1:])
+        return found
 
     def reorder(self, slots: Sequence[int], parents: Tokens) -> None:
         """See `Stepper.reorder`."""
-        self.calls.append(("reorder", len(slots)))
+        self._note("reorder", len(slots))
         self._check_slots(slots)
         for slot, row in zip(slots, parents.tolist(), strict=True):
             lanes = self._lanes[slot]
@@ -221,10 +291,14 @@ class ReferenceStepper:
 
     def finish(self, slots: Sequence[int]) -> None:
         """See `Stepper.finish`."""
-        self.calls.append(("finish", len(slots)))
+        self._note("finish", len(slots))
         self._check_slots(slots)
         for slot in slots:
-            del self._sources[slot], self._lanes[slot], self._apart[slot]
+            del self._sources[slot], self._lanes[slot], self._kinds[slot]
+
+    def _note(self, verb: str, slots: int) -> None:
+        self.calls.append((verb, slots))
+        self._stepped = []
 
     def _feed(self, slot: int, lane: int, token: int) -> History:
         history = (*self._lanes[slot][lane], token)

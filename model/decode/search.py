@@ -18,8 +18,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model.decode.coverage import coverage_penalty
 from model.decode.options import DecodeOptions, Hypothesis, SpecialIds
-from model.decode.stepper import ROUNDING, LogProbs, Tokens
+from model.decode.stepper import ROUNDING, Attention, LogProbs, Tokens
 from model.errors import DecodeError
 
 
@@ -51,8 +52,11 @@ class Search(ABC):
         """Append a row for each (options, most target tokens)."""
 
     @abstractmethod
-    def advance(self, log_probs: LogProbs, ids: Tokens) -> Advance:
-        """Take the candidates of one step, (R, W, k) each, best first."""
+    def advance(self, log_probs: LogProbs, ids: Tokens, attention: Sequence[Attention] | None = None) -> Advance:
+        """Take the candidates of one step, (R, W, k) each, best first.
+
+        Where coverage counts, also what the lanes of each row attended to in it, R times (W, S), in every step.
+        """
 
     @abstractmethod
     def histories(self, row: int) -> list[Sequence[int]]:
@@ -103,7 +107,7 @@ class GreedySearch(Search):
         first = np.full((len(sentences), 1), self._special.bos_id, np.int64)
         self.tokens = np.concatenate((self.tokens, first))  # (R, 1), (N, 1) -> (R + N, 1)
 
-    def advance(self, log_probs: LogProbs, ids: Tokens) -> Advance:
+    def advance(self, log_probs: LogProbs, ids: Tokens, attention: Sequence[Attention] | None = None) -> Advance:
         """See `Search.advance`."""
         self.tokens = ids[:, :, 0].copy()  # (R, 1, k) -> (R, 1); a copy, for the stepper may reuse its array
         best = log_probs[:, 0, 0].tolist()  # (R, 1, k) -> R numbers
@@ -161,12 +165,30 @@ class _Beam:
     """The log-probabilities of those tokens, if some sentence of the group wants them."""
     finished: list[_Finished] = field(default_factory=list)
     """The n_best best, best first."""
+    coverage: Attention | None = None
+    """(W, S): the attention that each source token has had from each hypothesis; None where it does not count."""
     broken: bool = False
+
+    def attend(self, attention: Attention) -> None:
+        """The lanes have attended to this, (W, S), in the step that is about to be taken."""
+        self.coverage = attention.copy() if self.coverage is None else self.coverage + attention
+
+    def reorder(self, parents: Tokens) -> None:
+        """Lane j carries on the hypothesis of lane parents[j]."""
+        if self.coverage is not None:
+            self.coverage = self.coverage[parents]  # (W, S) -> (W, S)
+
+    def score(self, log_prob: float, length: int, lane: int) -> float:
+        """What a hypothesis of so many tokens that `lane` holds, or that ends where it is, is ranked by."""
+        score = log_prob / length_penalty(length, self.options.length_penalty)
+        if self.coverage is None:
+            return score
+        return score + coverage_penalty(self.coverage[lane], self.options.coverage_penalty)
 
     def finish(self, log_prob: float, lane: int, last: float = 0.0) -> None:
         """EOS, with log-probability `last`, followed the history of `lane`, and the whole has `log_prob`."""
         length = len(self.trellis) + 1
-        score = log_prob / length_penalty(length, self.options.length_penalty)
+        score = self.score(log_prob, length, lane)
         place = bisect_right(self.finished, -score, key=lambda other: -other.score)
         self.finished.insert(place, _Finished(score, log_prob, length, lane, last))
         del self.finished[self.options.n_best :]
@@ -201,8 +223,8 @@ class BeamSearch(Search):
     W continuations outrank is no translation that this beam believes in, and would win only by being short. The first W
     without EOS live on. A sentence ends when no living hypothesis can beat the worst kept finished one.
     Log-probabilities only fall, and dividing a negative number by a larger penalty brings it nearer to zero; so the
-    best score a living hypothesis can still reach is log_prob / penalty(limit). The bound is exact: it never changes
-    the answer.
+    best score a living hypothesis can still reach is log_prob / penalty(limit), its source then being covered. The
+    bound is exact: it never changes the answer.
     """
 
     def __init__(self, width: int, special: SpecialIds) -> None:
@@ -233,9 +255,11 @@ class BeamSearch(Search):
         self._top_penalty = np.concatenate((self._top_penalty, penalties))
         self._left = np.concatenate((self._left, np.array([limit for _, limit in sentences], np.int64)))
 
-    def advance(self, log_probs: LogProbs, ids: Tokens) -> Advance:
+    def advance(self, log_probs: LogProbs, ids: Tokens, attention: Sequence[Attention] | None = None) -> Advance:
         """See `Search.advance`."""
         count, width, k = log_probs.shape
+        for beam, attended in zip(self._beams, attention or (), strict=False):
+            beam.attend(attended)
         eos, rows = self._special.eos_id, np.arange(count)[:, None]
         gains = self._usable(log_probs)
         totals = self._alive[:, :, None] + gains
@@ -253,6 +277,9 @@ class BeamSearch(Search):
         self.tokens = np.where(self._alive > -np.inf, token[rows, living], eos)
         for beam, lane_parents, lane_tokens in zip(self._beams, parents.tolist(), self.tokens.tolist(), strict=True):
             beam.trellis.append((lane_parents, lane_tokens))
+        if attention is not None:
+            for beam, row in zip(self._beams, parents, strict=True):
+                beam.reorder(row)
         if gain is not None:
             for beam, lane_gains in zip(self._beams, gain[rows, living].tolist(), strict=True):
                 beam.gains.append(lane_gains)
@@ -288,16 +315,18 @@ class BeamSearch(Search):
     def outcome(self, row: int) -> tuple[Hypothesis, ...]:
         """See `Search.outcome`."""
         beam = self._beams[row]
-        steps, alpha = len(beam.trellis), beam.options.length_penalty
-        found = []
+        steps, found = len(beam.trellis), []
         for end in beam.finished:
             ids = beam.history(end.length - 1, end.lane)
             gains = (*beam.scores(end.length - 1, end.lane), end.last) if beam.options.token_scores else ()
             found.append(Hypothesis(ids, end.log_prob, end.score, False, gains))
-        for lane, log_prob in enumerate(self._alive[row].tolist()):
-            if len(found) < beam.options.n_best and log_prob > -np.inf:
-                ids, gains = beam.history(steps, lane), beam.scores(steps, lane)
-                found.append(Hypothesis(ids, log_prob, log_prob / length_penalty(steps, alpha), True, gains))
+        alive = [
+            (beam.score(log_prob, steps, lane), lane, log_prob)
+            for lane, log_prob in enumerate(self._alive[row].tolist())
+            if log_prob > -np.inf
+        ]
+        for score, lane, log_prob in sorted(alive, key=lambda one: -one[0])[: beam.options.n_best - len(found)]:
+            found.append(Hypothesis(beam.history(steps, lane), log_prob, score, True, beam.scores(steps, lane)))
         if beam.broken or not found:
             raise _no_numbers(steps)
         return tuple(found)

@@ -1,4 +1,4 @@
-"""Builds the two graphs of the port sheet by hand from a state dict."""
+"""Builds the graphs of the port sheet by hand from a state dict."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model.config import ModelConfig
+from model.export.attending import attend_openly
 from model.export.blocks import BlockWriter, LayerWriter, PartsWriter, forbidden, pad_rows
 from model.export.graph import GraphWriter
 from model.export.linear import PLAIN, FloatLinear, Int8Linear, LinearWriter
@@ -15,7 +16,7 @@ from model.export.quantisation import Range
 from model.export.stock import StockParts
 from model.export.weightfile import WeightFile
 from model.export.weights import Weights
-from model.ports import Operators, Precision, cross_names, decoder_ports, encoder_ports
+from model.ports import Operators, Precision, attending_ports, cross_names, decoder_ports, encoder_ports
 
 SHARED_TABLE = "target_embedding.weight"
 """One constant for the target embedding and a tied float32 projection."""
@@ -79,20 +80,23 @@ def _encoder_layer(write: LayerWriter, x: str, prefix: str) -> str:
     return write.feed_forward(x, prefix)
 
 
-def build_decoder(blueprint: Blueprint, path: Path, constants: WeightFile) -> None:
-    """Write one decoder step, from token ids to the k best continuations."""
+def build_decoder(blueprint: Blueprint, path: Path, constants: WeightFile, attending: int | None = None) -> None:
+    """Write one decoder step, from token ids to the k best continuations.
+
+    `attending` is the layer whose cross-attention is to be an output; None for the plain decoder.
+    """
     write, config = blueprint.writer("decoder"), blueprint.config
     blocks, graph = write.blocks, write.blocks.graph
     embedded = blocks.embed("tokens", SHARED_TABLE, blueprint.weights.target_embedding)
     position = graph.node("Gather", blocks.position_table(), "positions")  # (B) -> (B, 1, D)
     x = blocks.flat(graph.node("Add", embedded, position))  # (B, W, D) -> (…, D)
     for i in range(config.decoder_layers):
-        x = _decoder_layer(write, x, i)
+        x = _decoder_layer(write, x, i, attending == i)
     _head(write, write.final_norm(x, "decoder.norm"))
-    graph.save(path, decoder_ports(config), constants)
+    graph.save(path, decoder_ports(config) if attending is None else attending_ports(config), constants)
 
 
-def _decoder_layer(write: LayerWriter, x: str, i: int) -> str:
+def _decoder_layer(write: LayerWriter, x: str, i: int, attending: bool) -> str:
     prefix, blocks = f"decoder.layers.{i}", write.blocks
 
     def self_attention(y: str, residual: str) -> str:
@@ -104,7 +108,8 @@ def _decoder_layer(write: LayerWriter, x: str, i: int) -> str:
         name = f"{prefix}.cross_attention"
         site = f"{name}.input"
         query = blocks.linear_map(blocks.linear.prepare(y, site), site, f"{name}.w_q")
-        return blocks.join(write.parts.cross_attention(query, i), name, residual)
+        attended = attend_openly(blocks, query, i) if attending else write.parts.cross_attention(query, i)
+        return blocks.join(attended, name, residual)
 
     x = write.residual(x, f"{prefix}.norm_self", self_attention)
     x = write.residual(x, f"{prefix}.norm_cross", cross_attention)

@@ -15,6 +15,7 @@ from torch import Tensor
 from model.config import ModelConfig
 from model.decode.options import Hypothesis
 from model.decode.reference import History, Language
+from model.export.attending import cross_attention
 from model.export.calibration import Pair
 from model.nn.transformer import Transformer
 from model.runtime.stepper import OnnxStepper
@@ -37,6 +38,16 @@ class ValueDifferences:
     """Largest absolute difference of a log-probability."""
     top1: float
     """Share of positions at which both rank the same token first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionDifferences:
+    """What the attending graph says the samples' targets attend to, against the network."""
+
+    difference: float
+    """Largest absolute difference of a share."""
+    top1: float
+    """Share of target tokens that attend to the same source token most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +130,29 @@ def _forced(
         for row in np.flatnonzero(target_lengths.numpy() > position):
             yield expected[row, position], stepped[row]
     stepper.finish(slots)
+
+
+def compare_attention(
+    network: Transformer, stepper: OnnxStepper, pairs: Sequence[Pair], layer: int
+) -> AttentionDifferences:
+    """The attention of the decoder's `layer`, teacher-forced along the samples' targets, some of them side by side."""
+    difference, same, tokens = 0.0, 0, 0
+    for start in range(0, len(pairs), BATCH):
+        batch = pairs[start : start + BATCH]
+        target_in, _ = padded([[network.config.bos_id, *target[:-1]] for _, target in batch], network.config.eos_id)
+        slots = stepper.start([source for source, _ in batch], 1, attending=True)
+        steps = []
+        for position in range(target_in.shape[1]):
+            stepper.step(slots, target_in[:, position : position + 1].numpy(), 1)
+            steps.append(stepper.attention(slots)[:, 0])  # (B, 1, S) -> (B, S)
+        stepper.finish(slots)
+        for row, (source, target) in enumerate(batch):
+            wanted = cross_attention(network, source, target)[layer].numpy()
+            found = np.stack([step[row, : len(source)] for step in steps[: len(target)]])  # T of (S) -> (T, S)
+            difference = max(difference, float(np.abs(wanted - found).max()))
+            same += int((wanted.argmax(-1) == found.argmax(-1)).sum())
+            tokens += len(target)
+    return AttentionDifferences(difference=difference, top1=same / max(tokens, 1))
 
 
 def compare_texts(

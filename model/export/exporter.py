@@ -1,4 +1,4 @@
-"""From a state dict to a folder of graphs: a pair for each precision and set of operators, and their weights."""
+"""From a state dict to a folder of graphs: three for each precision and set of operators, and their weights."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from model.config import ModelConfig
 from model.errors import ExportError
+from model.export.attending import LayerChoice, choose_layer
 from model.export.builder import Blueprint, build_decoder, build_encoder
 from model.export.calibration import Pair, calibrate
 from model.export.native import native_fits
@@ -16,7 +17,7 @@ from model.export.quantisation import Range
 from model.export.weightfile import WeightFile
 from model.export.weights import Weights
 from model.nn.transformer import Transformer
-from model.ports import OPERATORS, PRECISIONS, ROLES, GraphPaths, Operators, Precision
+from model.ports import OPERATORS, OPTIONAL_ROLES, PRECISIONS, ROLES, GraphPaths, Operators, Precision, paths_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,11 +31,12 @@ class ExportRecord:
     """precision -> name of the file with the large constants of its graphs."""
     calibration: dict[str, Any]
     """{"pairs": …, "ranges": {input: {"low": …, "high": …}}}; empty without int8."""
+    alignment: LayerChoice
+    """Which decoder layer the attending graphs show, and why."""
 
     def graph_paths(self, precision: str) -> GraphPaths:
         """Where the graphs of a precision are."""
-        found = self.precisions[precision]
-        return {name: {role: self.folder / found[name][role] for role in ROLES} for name in OPERATORS if name in found}
+        return paths_of(self.folder, self.precisions[precision])
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -77,21 +79,22 @@ def export_graphs(
     calibration: Sequence[Pair] = (),
     operators: Sequence[Operators] = OPERATORS,
 ) -> ExportRecord:
-    """Write encoder and decoder graphs of `precisions` into `out_dir`, a pair for each set of `operators`.
+    """Write encoder, decoder and attending decoder of `precisions` into `out_dir`, three for each set of `operators`.
 
     Native ones are left out for heads of a size that they are not made for.
 
-    `calibration` holds pairs of source and target ids with EOS last; int8 needs them. Raises `ExportError` for a state
+    `calibration` holds pairs of source and target ids with EOS last; int8 needs them, and without any the attending
+    decoder shows its last layer. Raises `ExportError` for a state
     dict that does not fit `config`, or for int8 without calibration.
     """
     if unknown := sorted(set(precisions) - set(PRECISIONS)):
         raise ExportError(f"precisions must be among {', '.join(PRECISIONS)}, but hold {', '.join(unknown)}.")
     if not native_fits(config):
         operators = [name for name in operators if name != "native"]
-    weights = Weights(config, state_dict)
+    weights, network = Weights(config, state_dict), load_network(config, state_dict)
     ranges: dict[str, Range] = {}
     if "int8" in precisions:
-        ranges = calibrate(load_network(config, state_dict), calibration)
+        ranges = calibrate(network, calibration)
     out_dir.mkdir(parents=True, exist_ok=True)
     seen = {"pairs": len(calibration), "ranges": {site: asdict(range_) for site, range_ in sorted(ranges.items())}}
     record = ExportRecord(
@@ -99,6 +102,7 @@ def export_graphs(
         precisions={precision: {name: _file_names(precision, name) for name in operators} for precision in precisions},
         weights={precision: f"weights.{precision}.bin" for precision in precisions},
         calibration=seen if ranges else {},
+        alignment=choose_layer(network, calibration),
     )
     for precision in precisions:
         with WeightFile(out_dir / record.weights[precision]) as constants:
@@ -106,9 +110,10 @@ def export_graphs(
                 blueprint = Blueprint(weights, precision, name, ranges)
                 build_encoder(blueprint, paths["encoder"], constants)
                 build_decoder(blueprint, paths["decoder"], constants)
+                build_decoder(blueprint, paths["attending"], constants, record.alignment.layer)
     return record
 
 
 def _file_names(precision: Precision, operators: Operators) -> dict[str, str]:
     middle = precision if operators == "stock" else f"{precision}.{operators}"
-    return {role: f"{role}.{middle}.onnx" for role in ROLES}
+    return {role: f"{role}.{middle}.onnx" for role in (*ROLES, *OPTIONAL_ROLES)}

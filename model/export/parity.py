@@ -17,7 +17,15 @@ from model.decode.reference import History, ReferenceStepper
 from model.decode.stepper import Stepper
 from model.errors import ExportError, ParityError
 from model.export.calibration import Pair
-from model.export.compare import TextDifferences, ValueDifferences, compare_texts, compare_values, full_pass_language
+from model.export.compare import (
+    AttentionDifferences,
+    TextDifferences,
+    ValueDifferences,
+    compare_attention,
+    compare_texts,
+    compare_values,
+    full_pass_language,
+)
 from model.export.exporter import ExportRecord, load_network
 from model.runtime.sessions import RuntimeOptions
 from model.runtime.stepper import open_graphs
@@ -28,9 +36,10 @@ class ParityLimits:
     """How far graphs may be from the network, and on how many samples that is looked at."""
 
     f32_difference: float = 1e-3
-    """Largest absolute difference of a log-probability, of a cross key or value, and of the score of a text."""
+    """Largest absolute difference of a log-probability, of a cross key or value, of a share of attention, and of the
+    score of a text."""
     int8_top1: float = 0.85
-    """Least share of positions at which int8 and the network rank the same token first."""
+    """Least share of positions at which int8 and the network rank the same token first, and attend to the same one."""
     int8_similarity: float = 0.85
     """Least mean similarity of the texts of int8 and of the network."""
     echo_excess: float = 0.05
@@ -47,6 +56,7 @@ class Parity:
     """How the graphs of one precision and set of operators compare with the network."""
 
     values: ValueDifferences
+    attention: AttentionDifferences
     texts: TextDifferences
 
 
@@ -65,7 +75,8 @@ class ParityReport:
         """A line for each pair of graphs, for people."""
         return "\n".join(
             f"{name}: largest difference {parity.values.log_prob:.2e} in log-probabilities over "
-            f"{parity.values.positions} positions, {parity.values.cross:.2e} in cross keys and values; "
+            f"{parity.values.positions} positions, {parity.values.cross:.2e} in cross keys and values, "
+            f"{parity.attention.difference:.2e} in attention; "
             f"top-1 agreement {parity.values.top1:.4f}; {parity.texts.equal} of {parity.texts.texts} texts equal, "
             f"similarity {parity.texts.similarity:.4f}"
             for name, parity in self.graphs.items()
@@ -96,10 +107,11 @@ def prove_parity(
     for precision, operators in ((name, one) for name in record.precisions for one in record.graph_paths(name)):
         stepper = open_graphs(config, record.graph_paths(precision), RuntimeOptions(operators=operators))
         values = compare_values(network, stepper, samples)
+        attention = compare_attention(network, stepper, samples, record.alignment.layer)
         found = _texts(stepper, sources, limits, special)
         decoded = [*sources[: limits.greedy_texts], *sources[: limits.beam_texts]]
         name = precision if operators == "stock" else f"{precision} {operators}"
-        report.graphs[name] = Parity(values, compare_texts(decoded, wanted, found))
+        report.graphs[name] = Parity(values, attention, compare_texts(decoded, wanted, found))
         _judge(name, report.graphs[name], limits)
     return report
 
@@ -116,17 +128,19 @@ def _texts(stepper: Stepper, sources: Sequence[History], limits: ParityLimits, s
 
 
 def _judge(name: str, parity: Parity, limits: ParityLimits) -> None:
-    values, texts = parity.values, parity.texts
+    values, attention, texts = parity.values, parity.attention, parity.texts
     if name.startswith("f32"):
         bounds = [
             ("difference of log-probabilities", values.log_prob, "at most", limits.f32_difference),
             ("difference of cross keys and values", values.cross, "at most", limits.f32_difference),
+            ("difference of attention", attention.difference, "at most", limits.f32_difference),
             # Two texts may differ where the network itself is undecided; their scores may not.
             ("difference of the scores of texts", texts.score, "at most", limits.f32_difference),
         ]
     else:
         bounds = [
             ("top-1 agreement", values.top1, "at least", limits.int8_top1),
+            ("top-1 agreement of attention", attention.top1, "at least", limits.int8_top1),
             ("similarity of texts", texts.similarity, "at least", limits.int8_similarity),
         ]
     bounds.append(("excess of echoed sources", texts.echoes - texts.network_echoes, "at most", limits.echo_excess))

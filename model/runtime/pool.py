@@ -16,7 +16,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from model.config import ModelConfig
-from model.ports import MASKED, cache_names, cross_names
+from model.ports import ATTENTION, MASKED, cache_names, cross_names
 from model.runtime.memory import Array, bind_input, bind_output, zeros
 
 POSITION_CHUNK = 16
@@ -52,8 +52,11 @@ def _fit(room: int, need: int, chunk: int) -> int:
 class Pool:
     """Rows of `width` lanes. Callers name rows by their present index; `remove` says which row moved."""
 
-    def __init__(self, config: ModelConfig, session: ort.InferenceSession, width: int) -> None:
+    def __init__(self, config: ModelConfig, session: ort.InferenceSession, width: int, attending: bool = False) -> None:
+        """`session` runs the decoder, or the attending decoder if the pool is `attending`."""
         self.width = width
+        self.attending = attending
+        self._last: Binding | None = None
         self.count = 0
         """n, rows in use."""
         self.reach = 0
@@ -111,11 +114,16 @@ class Pool:
         entries = write_index[rows, None] + self._lanes  # (R) -> (R, W)
         arrays["visible"][rows[:, None], 0, self._lanes, entries] = 0.0
         arrays["tokens"][rows] = tokens
-        bound = self._binding(k)
+        bound = self._last = self._binding(k)
         self._session.run_with_iobinding(bound.binding)
         after[rows] += 1
         self.reach += 1
         return bound.log_probs[rows], bound.ids[rows]
+
+    def attention(self, rows: Array) -> Array:
+        """What the lanes of `rows` attended to in the last step, (R, W, S)."""
+        assert self._last is not None
+        return self._last.attention[rows]
 
     def reorder(self, rows: Array, parents: Array) -> None:
         """Lane j of row r sees henceforth what lane parents[r, j] saw: a permutation inside `visible`."""
@@ -200,7 +208,11 @@ class Pool:
     def _bind(self, k: int) -> Binding:
         shape = (self.count, self.width, k)
         bound = Binding(
-            self._session.io_binding(), np.array([k], np.int64), np.empty(shape, np.float32), np.empty(shape, np.int64)
+            self._session.io_binding(),
+            np.array([k], np.int64),
+            np.empty(shape, np.float32),
+            np.empty(shape, np.int64),
+            np.empty((self.count, self.width, self._size.source if self.attending else 0), np.float32),
         )
         inputs = {name: array[: self.count] for name, array in self._arrays.items() if name != "next"}
         for name, array in (*inputs.items(), ("k", bound.k)):
@@ -209,6 +221,8 @@ class Pool:
         outputs = {present: inputs[past] for past, present in self._caches}
         for name, array in (("log_probs", bound.log_probs), ("ids", bound.ids), *outputs.items()):
             bind_output(bound.binding, name, array)
+        if self.attending:
+            bind_output(bound.binding, ATTENTION, bound.attention)
         return bound
 
 
@@ -220,3 +234,5 @@ class Binding:
     k: Array
     log_probs: Array
     ids: Array
+    attention: Array
+    """(N, W, S); S is 0 in a pool that is not attending."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -43,6 +44,8 @@ class Sessions:
     decoder: ort.InferenceSession
     operators: Operators
     """What the graphs are written with."""
+    open_attending: Callable[[], ort.InferenceSession] | None = None
+    """Opens the attending decoder, which a stepper does when it is first needed; None where there is none."""
 
 
 def open_session(

@@ -1,9 +1,11 @@
-"""The Stepper that runs the graphs: slots are rows of pools, one pool for each width, and one for those apart."""
+"""The Stepper that runs the graphs: slots are rows of pools, one pool for each width and kind of slot."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 import onnxruntime as ort
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 
 from model.bundle import Bundle
 from model.config import ModelConfig
-from model.decode.stepper import LogProbs, Tokens
+from model.decode.stepper import Attention, LogProbs, Tokens
 from model.errors import DecodeError
 from model.ports import ROLES, TOP_K_BLOCK, GraphPaths, Operators, cross_names, port_sheet
 from model.runtime.memory import bind_input, bind_output, zeros
@@ -46,7 +48,13 @@ def open_graphs(config: ModelConfig, graphs: GraphPaths, runtime: RuntimeOptions
     encoder, decoder = (
         open_session(graphs[operators][role], port_sheet(role, config), runtime, library) for role in ROLES
     )
-    return OnnxStepper(config, Sessions(encoder, decoder, operators))
+    attending = None
+    if path := graphs[operators].get("attending"):
+        attending = partial(open_session, path, port_sheet("attending", config), runtime, library)
+        # Tried now, so that it cannot fail later, and closed again: it has a copy of the weights, which those who never
+        # ask for an alignment need not pay for.
+        attending()
+    return OnnxStepper(config, Sessions(encoder, decoder, operators, attending))
 
 
 def by_length(lengths: Sequence[int]) -> list[list[int]]:
@@ -67,13 +75,21 @@ def by_length(lengths: Sequence[int]) -> list[list[int]]:
     ]
 
 
+class PoolName(NamedTuple):
+    """What slots of one pool have in common."""
+
+    width: int
+    apart: bool
+    attending: bool
+
+
 class OnnxStepper:
     """Implements `model.decode.stepper.Stepper`. Not thread-safe: one thread drives it."""
 
     def __init__(self, config: ModelConfig, sessions: Sessions) -> None:
         self.sessions = sessions
         self._config = config
-        self._pools: dict[tuple[int, bool], Pool] = {}
+        self._pools: dict[PoolName, Pool] = {}
         self._places: dict[int, tuple[Pool, int]] = {}
         self._slots: dict[tuple[Pool, int], int] = {}
         self._next_slot = itertools.count()
@@ -100,11 +116,18 @@ class OnnxStepper:
         return self.sessions.operators
 
     @property
+    def attends(self) -> bool:
+        """True if there is an attending decoder; see `Stepper.attends`."""
+        return self.sessions.open_attending is not None
+
+    @property
     def cache_bytes(self) -> int:
         """Memory of all caches, in bytes."""
         return sum(pool.nbytes for pool in self._pools.values())
 
-    def start(self, sources: Sequence[Sequence[int]], width: int, apart: bool = False) -> list[int]:
+    def start(
+        self, sources: Sequence[Sequence[int]], width: int, apart: bool = False, attending: bool = False
+    ) -> list[int]:
         """Encode `sources`, like lengths together, and give each a slot of `width` lanes; see `Stepper.start`."""
         if width < 1:
             raise DecodeError(f"a slot must have at least one lane, but {width} were asked for.")
@@ -113,9 +136,7 @@ class OnnxStepper:
         lengths = [len(source) for source in sources]
         groups = by_length(lengths)
         encoded = [self.encode([sources[i] for i in group])[1] for group in groups]
-        if (width, apart) not in self._pools:
-            self._pools[width, apart] = Pool(self._config, self.sessions.decoder, width)
-        pool = self._pools[width, apart]
+        pool = self._pool(PoolName(width, apart, attending))
         rows = pool.add(np.array(lengths, np.int32))
         for group, cross in zip(groups, encoded, strict=True):
             pool.fill([rows[i] for i in group], cross)
@@ -156,6 +177,13 @@ class OnnxStepper:
             raise DecodeError(f"a target must end within {self.max_positions} positions, but one is already there.")
         return pool.step(rows, tokens, k)
 
+    def attention(self, slots: Sequence[int]) -> Attention:
+        """What each lane attended to in the step just taken, (R, W, S); see `Stepper.attention`."""
+        pool, rows = self._rows(slots)
+        if not pool.attending:
+            raise DecodeError("only slots that were started as attending ones can be asked what they attended to.")
+        return pool.attention(rows)
+
     def reorder(self, slots: Sequence[int], parents: Tokens) -> None:
         """Let lane j of slot r carry on the history of lane `parents[r, j]`; see `Stepper.reorder`."""
         pool, rows = self._rows(slots)
@@ -184,6 +212,21 @@ class OnnxStepper:
             if not pool.count and self.cache_bytes > KEPT_BYTES:
                 pool.trim()
 
+    @cached_property
+    def _attending(self) -> ort.InferenceSession:
+        """The session of the attending decoder, opened when a sentence first needs it."""
+        if self.sessions.open_attending is None:
+            raise DecodeError(
+                "slots may be attending only where there is an attending decoder; publish the model anew."
+            )
+        return self.sessions.open_attending()
+
+    def _pool(self, name: PoolName) -> Pool:
+        if name not in self._pools:
+            session = self._attending if name.attending else self.sessions.decoder
+            self._pools[name] = Pool(self._config, session, name.width, name.attending)
+        return self._pools[name]
+
     def _padded(self, sources: Sequence[Sequence[int]]) -> tuple[Tokens, NDArray[np.int32]]:
         lengths = np.array([len(source) for source in sources], dtype=np.int32)
         if lengths.min() < 1 or lengths.max() > self.max_positions:
@@ -211,7 +254,9 @@ class OnnxStepper:
         places = [self._place_of(slot) for slot in slots]
         pool = places[0][0]
         if any(other is not pool for other, _ in places):
-            raise DecodeError("the slots of one step must all have the same number of lanes, and all or none be apart.")
+            raise DecodeError(
+                "the slots of one step must all have the same number of lanes, and all or none be apart, or attending."
+            )
         rows = np.array([row for _, row in places], dtype=np.int64)
         if len(set(slots)) != len(slots):
             raise DecodeError("a step must name a slot once, but one is named twice.")

@@ -25,6 +25,7 @@ STATUS: Mapping[str, int] = {
     "unsupported_language": 422,
     "unsupported_pair": 422,
     "too_many_texts": 422,
+    "unsupported_option": 422,
     "text_too_long": 422,
     "invalid_text": 422,
     "unavailable": 503,

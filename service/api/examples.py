@@ -21,6 +21,7 @@ _REQUESTS = {
         "return_scores": True,
     },
     "carry on": {"text": "The file could not be opened.", "source": "en", "target": "de", "prefix": "Leider"},
+    "alignment": {"text": "The file could not be opened.", "source": "en", "target": "de", "alignment": True},
     "samples": {
         "text": "Good morning.",
         "source": "en",

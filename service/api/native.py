@@ -15,7 +15,7 @@ from model.decode.options import Sampling
 from service.api.body import json_type, read_json, unless_disconnected
 from service.api.errors import Json, error_object
 from service.api.examples import REQUEST_BODY, RESPONSES
-from service.api.ports import TranslateAnswer, TranslateCommand, Translation, TranslationBackend
+from service.api.ports import Alternative, TranslateAnswer, TranslateCommand, Translation, TranslationBackend
 from service.api.schemas import LanguagesResponse, ModelsResponse, TranslateRequest, TranslateResponse, parse_request
 from service.errors import (
     BodyTooSlow,
@@ -116,6 +116,7 @@ def _options(asked: TranslateRequest, settings: Settings) -> dict[str, Any]:
     return {
         "beam_size": asked.beam_size,
         "length_penalty": asked.length_penalty,
+        "coverage_penalty": asked.coverage_penalty,
         "n_best": asked.n_best,
         "max_length": asked.max_length,
         "min_length": asked.min_length,
@@ -126,6 +127,7 @@ def _options(asked: TranslateRequest, settings: Settings) -> dict[str, Any]:
         "suppress": tuple(asked.suppress or ()),
         "repetition_guard": asked.repetition_guard,
         "return_scores": asked.return_scores,
+        "alignment": asked.alignment,
     }
 
 
@@ -190,7 +192,7 @@ def _slot(slot: Translation | Refusal, index: int, command: TranslateCommand) ->
     if slot.fragmented:
         found["fragmented"] = True
     if slot.alternatives:
-        found["alternatives"] = [{"text": one.text, "score": one.score} for one in slot.alternatives]
+        found["alternatives"] = [_alternative(one) for one in slot.alternatives]
     if slot.scores is not None:
         tokens = [{"token": token, "log_probability": value} for token, value in slot.scores.tokens]
         found["scores"] = {
@@ -198,4 +200,11 @@ def _slot(slot: Translation | Refusal, index: int, command: TranslateCommand) ->
             "log_probability": slot.scores.log_probability,
             "tokens": tokens,
         }
+    if slot.alignment is not None:
+        found["alignment"] = slot.alignment
     return found
+
+
+def _alternative(one: Alternative) -> dict[str, Any]:
+    found: dict[str, Any] = {"text": one.text, "score": one.score}
+    return found if one.alignment is None else {**found, "alignment": one.alignment}

@@ -27,6 +27,7 @@ class TranslateCommand:
     beam_size: int | None = None
     """None: what the bundle recommends."""
     length_penalty: float | None = None
+    coverage_penalty: float | None = None
     n_best: int | None = None
     """None: no alternatives are wanted."""
     max_length: int | None = None
@@ -40,6 +41,11 @@ class TranslateCommand:
     """Words that no translation holds."""
     repetition_guard: bool = True
     return_scores: bool = False
+    alignment: bool = False
+
+
+WordLink = tuple[int, int, int, int]
+"""A word of a text and one of its translation: start and end of each in code points, the end being one behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +54,9 @@ class Alternative:
 
     text: str
     score: float
-    """Log-probability over length penalty: what the search ranks by; of many sentences the sum."""
+    """What the search ranks by, log-probability over length penalty plus coverage penalty; summed over sentences."""
+    alignment: tuple[WordLink, ...] | None = None
+    """If it was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +84,8 @@ class Translation:
     """The n best, best first, if they were asked for."""
     scores: TextScores | None = None
     """If they were asked for."""
+    alignment: tuple[WordLink, ...] | None = None
+    """Which words became which, in the order of the translation; if it was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +116,8 @@ class ModelInfo:
     """What its graphs are written with: `native` or `stock`."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Decoding options used where a request names none."""
+    alignment: bool = False
+    """True if alignment and coverage_penalty can be asked for."""
 
 
 @dataclass(frozen=True, slots=True)

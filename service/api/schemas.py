@@ -53,6 +53,9 @@ class TranslateRequest(_Schema):
     """Hypotheses kept by the search; 1 is greedy. Left out: what the model recommends."""
     length_penalty: Annotated[float | None, _ranged("length_penalty")] = None
     """α of ((5 + length) / 6)^α; higher favours longer translations. Left out: what the model recommends."""
+    coverage_penalty: Annotated[float | None, _ranged("coverage_penalty")] = None
+    """β of Wu et al. (2016): how much a translation loses that leaves parts of its source unattended, by
+    β Σ log(min(attention, 1)) over the source tokens; 0: nothing. Needs a beam_size above 1."""
     n_best: Annotated[int | None, _ranged("n_best")] = None
     """Answer with up to so many `alternatives`, the best first; at most beam_size. The i-th of a text with several
     sentences is made of each sentence's i-th."""
@@ -74,6 +77,8 @@ class TranslateRequest(_Schema):
     """Translate again, without repeats, a sentence whose translation goes round in circles."""
     return_scores: bool = False
     """Answer with `scores`: how likely the model holds the translation to be, as a whole and token by token."""
+    alignment: bool = False
+    """Answer with `alignment`: which words of the text became which words of the translation."""
 
 
 _FIELDS = ", ".join(TranslateRequest.model_fields)
@@ -104,7 +109,10 @@ class AlternativeText(_Schema):
 
     text: str
     score: float
-    """Log-probability over length penalty, by which they are ranked; summed over the sentences."""
+    """Log-probability over length penalty, plus coverage penalty, by which they are ranked; summed over the
+    sentences."""
+    alignment: list[list[int]] | None = None
+    """With alignment: that of this translation."""
 
 
 class TokenScore(_Schema):
@@ -142,6 +150,10 @@ class TranslatedText(_Schema):
     """With n_best: the best translations, the first of which is `text`."""
     scores: ScoresOfText | None = None
     """With return_scores."""
+    alignment: list[list[int]] | None = None
+    """With alignment: `[source_start, source_end, target_start, target_end]` for each pair of words, in the order of
+    the translation. Places count Unicode code points from 0, and an end is one behind the last. A word may have several
+    partners or none; what is not language is its own."""
 
 
 class Usage(_Schema):
@@ -206,6 +218,8 @@ class ModelDescription(_Schema):
     """`native` where our own operators run, else `stock`."""
     defaults: dict[str, Any]
     """Options used where a request names none."""
+    alignment: bool
+    """True if `alignment` and `coverage_penalty` can be asked for."""
 
 
 class ModelsResponse(_Schema):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from service.api.ports import Alternative, TextScores, TranslateCommand, Translation
+from service.api.ports import Alternative, TextScores, TranslateCommand, Translation, WordLink
 from service.errors import Refusal
 from service.jobs import SegmentResult
 from service.text.pipeline import Pipeline, Prepared, Restored
@@ -36,17 +36,25 @@ def _translation(
     command: TranslateCommand,
 ) -> Translation:
     index, one = text
+
+    def aligned(rank: int) -> tuple[WordLink, ...] | None:
+        return tuple(pipeline.alignment(prepared, results, index, rank)) if command.alignment else None
+
     variants, scores = [], None
+    alternatives: tuple[Alternative, ...] = ()
     if command.n_best is not None or command.return_scores:
         variants = pipeline.variants(prepared, results, index, command.n_best or 1)
     if command.return_scores:
         tokens = pipeline.tokens(prepared, results, index)
         scores = TextScores(variants[0].score, variants[0].log_prob, tuple(tokens))
+    if command.n_best is not None:
+        alternatives = tuple(Alternative(each.text, each.score, aligned(each.rank)) for each in variants)
     return Translation(
         one.text,
         one.truncated,
         repetition_guard=one.guarded,
         fragmented=one.fragmented,
-        alternatives=tuple(Alternative(v.text, v.score) for v in variants) if command.n_best is not None else (),
+        alternatives=alternatives,
         scores=scores,
+        alignment=aligned(0),
     )

@@ -13,7 +13,7 @@ from model.decode.options import DecodeOptions
 from service.api.ports import ModelInfo, ReadyReport, TranslateAnswer, TranslateCommand
 from service.errors import Cancelled, InternalFault, Refusal, UnsupportedPair
 from service.ingress.answers import build_slots, with_refusals
-from service.ingress.options import decode_options, unfit_for_prefix
+from service.ingress.options import check_supported, decode_options, unfit_for_prefix
 from service.ingress.readiness import Readiness
 from service.jobs import Job, Result
 from service.languages import Pair
@@ -130,6 +130,7 @@ class Backend:
 
     async def _translate(self, model: ServedModel, command: TranslateCommand) -> TranslateAnswer:
         name, pipeline = model.info.name, model.pipelines[command.pair]
+        check_supported(model.info, command)
         options = decode_options(model.defaults, command, pipeline)
         began = time.perf_counter()
         prepared, refused = await _prepare(pipeline, command)

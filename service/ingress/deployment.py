@@ -94,6 +94,9 @@ def serve_model(bundle: Bundle, settings: Settings, handle: Any, metrics: Reques
         provider=UNKNOWN,
         operators=UNKNOWN,
         defaults={"beam_size": defaults.beam_size, "length_penalty": defaults.length_penalty},
+        alignment=all(
+            map(bundle.attends, manifest.precisions if settings.precision == "auto" else [settings.precision])
+        ),
     )
     return ServedModel(
         info=info,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from model.decode.options import DecodeOptions, chosen
 from model.errors import DecodeError
-from service.api.ports import TranslateCommand
-from service.errors import InvalidRequest, Refusal
+from service.api.ports import ModelInfo, TranslateCommand
+from service.errors import InvalidRequest, Refusal, UnsupportedOption
 from service.text.pipeline import Pipeline, Prepared
 
 
@@ -19,6 +19,7 @@ def decode_options(defaults: DecodeOptions, command: TranslateCommand, pipeline:
             defaults,
             beam_size=command.beam_size,
             length_penalty=command.length_penalty,
+            coverage_penalty=command.coverage_penalty,
             n_best=command.n_best,
             max_length=command.max_length,
             min_length=command.min_length,
@@ -29,11 +30,23 @@ def decode_options(defaults: DecodeOptions, command: TranslateCommand, pipeline:
             suppress=tuple(pipeline.target_ids(words) for words in command.suppress),
             carry=pipeline.carry,
             token_scores=command.return_scores,
+            alignment=command.alignment,
             repetition_guard=command.repetition_guard,
         )
     except DecodeError as error:
         message, (field, *_) = f"The decoding options must go together, but {error}", str(error).split(maxsplit=1)
         raise InvalidRequest(message, field) from error
+
+
+def check_supported(info: ModelInfo, command: TranslateCommand) -> None:
+    """Raise `UnsupportedOption` where the model lacks what an option of `command` needs."""
+    for field, asked in (("alignment", command.alignment), ("coverage_penalty", command.coverage_penalty)):
+        if asked and not info.alignment:
+            raise UnsupportedOption(
+                f"{field} needs a model with an attending decoder, but {info.name} {info.version} has none; "
+                "leave it out, or have the model published again.",
+                field,
+            )
 
 
 def unfit_for_prefix(prepared: Prepared) -> dict[int, Refusal]:

@@ -17,8 +17,11 @@ from typing import Protocol
 
 from model.carrying import Carrier, Codec, Sentence, is_language
 from model.protection import Protected, restore
+from model.spans import Span
+from model.tokenizer import normalize
 from service.errors import Refusal, refusal_of
 from service.jobs import SegmentResult
+from service.text.alignment import Link, Part, Tokens, align, source_tokens, target_tokens
 from service.text.segments import CONTROLS, SEAM, Piece, refine, split, trimmed
 
 WITHOUT_SPACES = frozenset({"bo", "ja", "km", "lo", "my", "th", "zh"})
@@ -36,6 +39,14 @@ class TextCodec(Codec, Protocol):
         """The vocabulary's own name of each id."""
         ...
 
+    def source_spans(self, text: str) -> list[Span]:
+        """Where in the normalised `text` each id of `encode(text)` stands, but for EOS."""
+        ...
+
+    def target_spans(self, ids: Sequence[int]) -> list[Span]:
+        """Where in `decode(ids)` each of `ids` stands."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -47,6 +58,8 @@ class Prepared:
     """For each text, its parts in order: a string that is kept, or the index of a segment."""
     sentences: tuple[Sentence, ...]
     """What the segments are the ids of."""
+    texts: tuple[str, ...] = ()
+    """What was taken apart."""
     fragmented: frozenset[int] = frozenset()
     """Texts of which a sentence is now in fragments."""
     given_up: int = 0
@@ -71,6 +84,7 @@ class Variant:
     """Sum of the scores of its segments' hypotheses."""
     log_prob: float
     """The same of their log-probabilities: that of the whole, were the segments independent."""
+    rank: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +102,8 @@ class Restored:
     """True if a segment of it went round in circles and was translated again."""
     fragmented: bool = False
     """True if a sentence of it was translated in fragments, lest something be lost that must be carried."""
+    alignment: tuple[Link, ...] = ()
+    """Left to those who want it: see `Pipeline.alignment`."""
 
 
 @dataclass(slots=True)
@@ -108,8 +124,8 @@ class Pipeline:
         self._tokenizer = tokenizer
         self._carrier = Carrier(tokenizer)
         self._limit = max_source_tokens
-        self._source = source.partition("-")[0]
-        self._seam = "" if target.partition("-")[0] in WITHOUT_SPACES else " "
+        self._source, self._target = source.partition("-")[0], target.partition("-")[0]
+        self._seam = "" if self._target in WITHOUT_SPACES else " "
 
     def prepare(self, texts: Iterable[str], prefix: str | None = None) -> Prepared:
         """Take `texts` apart. The inverse of `restore`, with a model's work between them.
@@ -118,8 +134,9 @@ class Pipeline:
         """
         sentinels = not (prefix and self._carrier.protector.spans(prefix))
         collector = _Collector()
+        texts = tuple(texts)
         layouts = tuple(self._layout(text, collector, sentinels) for text in texts)
-        return self._prepared(layouts, collector)
+        return replace(self._prepared(layouts, collector), texts=texts)
 
     @property
     def carry(self) -> tuple[int, ...]:
@@ -142,7 +159,7 @@ class Pipeline:
         )
         found = self._prepared(layouts, collector, prepared.segments)
         texts = frozenset(text for text in range(len(layouts)) if not lost.isdisjoint(prepared.segments_of(text)))
-        return replace(found, fragmented=texts, given_up=len(lost))
+        return replace(found, texts=prepared.texts, fragmented=texts, given_up=len(lost))
 
     def restore(self, prepared: Prepared, results: Sequence[SegmentResult]) -> list[Restored]:
         """Put the texts together again from `results`, which follow `prepared.segments`."""
@@ -182,6 +199,21 @@ class Pipeline:
             found += zip(names, best.token_log_probs, strict=True)
         return found
 
+    def alignment(self, prepared: Prepared, results: Sequence[SegmentResult], text: int, rank: int = 0) -> list[Link]:
+        """Which words of a text became which of its translation of `rank`, in the order of that; needs attention.
+
+        What was kept is linked with itself.
+        """
+        parts: list[Part] = []
+        for part in prepared.layouts[text]:
+            if isinstance(part, str):
+                parts.append(Part(part, part))
+                continue
+            best, sentence = results[part].ranked(rank), prepared.sentences[part]
+            parts.append(self._traced(sentence, best.ids, best.attention))
+        spaced = (self._source not in WITHOUT_SPACES, self._target not in WITHOUT_SPACES)
+        return align(prepared.texts[text], parts, self._carrier.protector, spaced)
+
     def target_ids(self, text: str) -> tuple[int, ...]:
         """Ids of a piece of a translation, without EOS."""
         return tuple(self._tokenizer.encode(" ".join(text.split()))[:-1])
@@ -197,6 +229,23 @@ class Pipeline:
             ),
             sum(hypothesis.score for hypothesis in used),
             sum(hypothesis.log_prob for hypothesis in used),
+            rank,
+        )
+
+    def _traced(self, sentence: Sentence, ids: Sequence[int], attention: Sequence[Sequence[float]]) -> Part:
+        """A sentence and its translation, as an alignment wants them."""
+        codec, carried = self._tokenizer, sentence.spans if sentence.sentinels else ()
+        source, written = self._carrier.read(sentence), _clean(self._carrier.decode(ids, sentence))
+        if not written:
+            return Part(sentence.source, sentence.source)
+        return Part(
+            sentence.source,
+            self._carrier.restored(written, sentence),
+            Tokens(
+                source_tokens(normalize(source), codec.source_spans(source), carried),
+                target_tokens(codec.decode(ids), _mended, written, codec.target_spans(ids), carried),
+                attention,
+            ),
         )
 
     def _sentence(self, ids: Sequence[int], sentence: Sentence) -> str:
@@ -275,4 +324,8 @@ class Pipeline:
 
 def _clean(sentence: str) -> str:
     """A model's sentence without what it has no say in, and with one sign for each run of damaged bytes."""
-    return _DAMAGE.sub("\ufffd", _CONTROLS.sub(" ", sentence)).strip()
+    return _mended(sentence).strip()
+
+
+def _mended(sentence: str) -> str:
+    return _DAMAGE.sub("\ufffd", _CONTROLS.sub(" ", sentence))

@@ -88,6 +88,36 @@ def lively_network(config: ModelConfig, seed: int = 0) -> Transformer:
     return network.eval()
 
 
+def copying_network(config: ModelConfig) -> Transformer:
+    """Built by hand to say its source again: the last decoder layer looks at the source token of its own position and
+    adds what it finds there; no other layer does anything, but the others look about at random.
+
+    The first 16 dimensions are the positions' alone, the others the tokens'. Wants a head size of 16 and `pre` norms.
+    """
+    assert (config.head_size, config.norm_order) == (16, "pre")
+    network = lively_network(config)
+    tokens = torch.arange(config.d_model) >= 16
+    rows = torch.randn(config.vocab_size, config.d_model - 16, generator=torch.Generator().manual_seed(0))
+    rows = torch.nn.functional.layer_norm(rows, rows.shape[1:])  # all of a length, or some would draw all the looks
+    # A norm takes the mean of all dimensions away; of the tokens it is nought, and of the positions about this:
+    means, spreads = network.positions.mean(dim=1), (network.positions.var(dim=1) + 6.75).sqrt()
+    shift = torch.full((16,), float((means / spreads).mean()))
+    last = network.decoder.layers[config.decoder_layers - 1].cross_attention
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            if name.endswith(("w_o.weight", "w_2.weight", "bias")):
+                parameter.zero_()
+            elif "norm" in name:
+                parameter.fill_(1.0)
+        network.embedding.weight.zero_()[:, 16:] = 3.0 * config.d_model**-0.5 * rows
+        for linear in (last.w_q, last.w_k):
+            linear.weight.copy_(20.0 * torch.eye(16, config.d_model).repeat(config.heads, 1))  # (16, D) -> (D, D)
+            linear.bias.copy_(20.0 * shift.repeat(config.heads))
+        last.w_v.weight.copy_(torch.diag(tokens.float()))
+        last.w_o.weight.copy_(10.0 * torch.eye(config.d_model))
+    return network
+
+
 def random_sources(config: ModelConfig, lengths: tuple[int, ...], seed: int = 0) -> list[list[int]]:
     """Ids of the given lengths, EOS included."""
     rng = np.random.default_rng(seed)
@@ -113,9 +143,19 @@ class Exported:
 def exported(variant: str = "odd") -> Exported:
     """One network of a variant and its graphs; made once for the whole run of the tests."""
     config = tiny_config(**VARIANTS[variant])
-    network = lively_network(config)
     sources = random_sources(config, (4, 1, 11, 25, 7, 16))
-    pairs = [(source, [*source[-2::-1], config.eos_id]) for source in sources]
+    return _export(config, lively_network(config), [(source, [*source[-2::-1], config.eos_id]) for source in sources])
+
+
+@cache
+def exported_copying() -> Exported:
+    """The network that says its source again, and its graphs."""
+    config = tiny_config(d_model=64, heads=4, encoder_layers=1)
+    sources = random_sources(config, (5, 12, 40, 30))
+    return _export(config, copying_network(config), [(source, source) for source in sources])
+
+
+def _export(config: ModelConfig, network: Transformer, pairs: list[tuple[list[int], list[int]]]) -> Exported:
     folder = Path(mkdtemp())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     record = export_graphs(config, network.state_dict(), folder, ["f32", "int8"], pairs)

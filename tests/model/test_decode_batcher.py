@@ -54,10 +54,10 @@ def drain(batcher, stepper, most_steps=1000):
 class RefusesPoison(ReferenceStepper):
     """Encoding raises whenever the poison is among the sources."""
 
-    def start(self, sources, width, apart=False):
+    def start(self, sources, width, *rest):
         if any(POISON in source for source in sources):
             raise ValueError("a poisoned source")
-        return super().start(sources, width, apart)
+        return super().start(sources, width, *rest)
 
 
 class ChokesOnPoison(ReferenceStepper):
@@ -168,10 +168,10 @@ def test_of_many_together_only_the_poisoned_one_fails(kind, cause, beam_size):
 
 def test_a_refusal_by_the_steppers_encoder_is_passed_on_as_it_is():
     class Strict(ReferenceStepper):
-        def start(self, sources, width, apart=False):
+        def start(self, sources, width, *rest):
             if any(len(source) > 3 for source in sources):
                 raise DecodeError("a source must be short.")
-            return super().start(sources, width, apart)
+            return super().start(sources, width, *rest)
 
     long, short = decode_all(toy_stepper(Strict), [(3, 4, 5, EOS), (3, EOS)], GREEDY)
     assert str(long.error) == "a source must be short."
@@ -449,9 +449,9 @@ def test_decode_all_begins_with_the_longest():
     seen = []
 
     class Watching(ReferenceStepper):
-        def start(self, sources, width, apart=False):
+        def start(self, sources, width, *rest):
             seen.extend(map(len, sources))
-            return super().start(sources, width, apart)
+            return super().start(sources, width, *rest)
 
     decode_all(toy_stepper(Watching), [(4, EOS), (4, 5, 6, EOS), (EOS,), (4, 5, EOS)], GREEDY)
     assert seen == [4, 3, 2, 1]

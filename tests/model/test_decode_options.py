@@ -264,7 +264,7 @@ def test_a_top_k_of_one_is_greedy_search():
 def test_sentences_that_take_many_candidates_step_apart_and_the_others_ask_for_no_more_than_ever():
     class Watching(ReferenceStepper):
         def step(self, slots, tokens, k):
-            asked.add((self._apart[slots[0]], k))
+            asked.add((self._kinds[slots[0]][0], k))
             return super().step(slots, tokens, k)
 
     asked: set[tuple[bool, int]] = set()

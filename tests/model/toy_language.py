@@ -32,6 +32,11 @@ class ToyLanguage:
     def __call__(self, source: tuple[int, ...], history: tuple[int, ...]) -> NDArray[np.float32]:
         return self._cached(source, history)
 
+    def gaze(self, source: tuple[int, ...], history: tuple[int, ...]) -> NDArray[np.float32]:
+        """Callable as `model.decode.reference.Gaze`."""
+        random = np.random.default_rng([self._seed, 1, len(source), *source, 10_000, *history])
+        return random.dirichlet(np.full(len(source), 0.3)).astype(np.float32)
+
     def _log_probs(self, source: tuple[int, ...], history: tuple[int, ...]) -> NDArray[np.float32]:
         random = np.random.default_rng([self._seed, len(source), *source, 10_000, *history])
         logits = 2.0 * random.standard_normal(self.vocab_size)

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from model.errors import DecodeError
 from service.cli import main
-from service.errors import InvalidText, UnsupportedLanguage
+from service.errors import InvalidText, UnsupportedLanguage, UnsupportedOption
 from service.lines import chunks, decoded, open_translator
 from service.settings import Settings
-from tests.service.tiny_bundle import tiny_bundle
+from tests.service.tiny_bundle import copying_bundle, heedless_bundle, tiny_bundle
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -54,6 +54,25 @@ def test_every_line_in_is_a_line_out_and_what_is_no_language_comes_back(bundle):
     cut, guarded = run.stderr.decode().splitlines()
     assert re.fullmatch("dragoman: the length limit ended these lines, whose end may be missing: [157, ]+", cut)
     assert re.fullmatch("dragoman: these lines went round in circles and were translated again: [157, ]+", guarded)
+
+
+def test_an_alignment_goes_to_a_file_a_line_for_each_line(tmp_path):
+    path = tmp_path / "alignment.jsonl"
+    data = b"The cat slept.  Thanks.\n\n12345\n"
+    run = translate(copying_bundle(), data, "--alignment", str(path), "--coverage-penalty", "0.2")
+    assert (run.returncode, run.stdout) == (0, data), run.stderr
+    first, second, third = map(json.loads, path.read_text().splitlines())
+    assert first == [[a, b, a, b] for a, b in [(0, 3), (4, 7), (8, 13), (13, 14), (16, 22), (22, 23)]]
+    assert (second, third) == ([], [[0, 5, 0, 5]])
+    nowhere = translate(copying_bundle(), data, "--alignment", str(tmp_path / "no" / "file"))
+    assert (nowhere.returncode, nowhere.stdout) == (1, b"")
+    assert b"--alignment must be a file to be written" in nowhere.stderr
+
+
+@pytest.mark.parametrize("options", [{"alignment": True}, {"coverage_penalty": 0.2}])
+def test_what_the_bundle_cannot_do_is_refused_before_anything_is_read(options):
+    with pytest.raises(UnsupportedOption, match=r"need an attending decoder, but .* has none; publish it again"):
+        open_translator("en", "de", Settings(bundles=(heedless_bundle(),)), **options)
 
 
 def test_options_of_the_search_are_flags(bundle):

@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections import Counter
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import pairwise
 
@@ -23,7 +24,7 @@ from service.jobs import Job
 from service.metrics.families import HttpMetrics, RequestMetrics, open_registry
 from service.settings import Settings
 from tests.model.networks import TEXTS
-from tests.service.tiny_bundle import tiny_bundle
+from tests.service.tiny_bundle import copying_bundle, heedless_bundle, tiny_bundle
 
 SENTENCE = "Seven boats left at dawn."
 SHORT = {"max_length": 12}
@@ -49,10 +50,9 @@ class Client:
         return self.registry.get_sample_value(f"translation_{name}_total", {"model": "tiny-en-de"})
 
 
-@pytest.fixture(params=["f32", "int8"])
-async def client(request, each_set_of_operators):
-    bundle = Bundle.open(tiny_bundle())
-    settings = Settings(bundles=(tiny_bundle(),), precision=request.param, operators=each_set_of_operators, max_slots=6)
+@asynccontextmanager
+async def serving(path, **changes):
+    bundle, settings = Bundle.open(path), Settings(bundles=(path,), max_slots=6, **changes)
     registry = open_registry("engine")
     engine, _ = open_engine(bundle, settings, registry)
     metrics = RequestMetrics(open_registry("ingress"))
@@ -62,6 +62,12 @@ async def client(request, each_set_of_operators):
     async with httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://test") as http:
         yield Client(http, engine, registry)
     engine.stop()
+
+
+@pytest.fixture(params=["f32", "int8"])
+async def client(request, each_set_of_operators):
+    async with serving(tiny_bundle(), precision=request.param, operators=each_set_of_operators) as client:
+        yield client
 
 
 async def test_a_wider_beam_scores_at_least_as_well(client):
@@ -156,6 +162,8 @@ async def test_samples_differ_by_seed_and_are_the_same_for_the_same_one(client):
         ({"n_best": 2, "sampling": {}}, "n_best"),
         ({"min_length": 9, "max_length": 8}, "max_length"),
         ({"prefix": "Keep to the marked path", "max_length": 2}, "max_length"),
+        ({"coverage_penalty": 0.2, "beam_size": 1}, "coverage_penalty"),
+        ({"coverage_penalty": 0.2, "sampling": {}}, "coverage_penalty"),
     ],
 )
 async def test_options_that_contradict_are_a_422_that_names_one(client, options, field):
@@ -176,6 +184,76 @@ async def test_a_loop_is_translated_again_counted_and_said(client):
     assert client.counted("repetition_guards") == len(loops)
 
 
+async def test_to_ask_for_an_alignment_changes_nothing_else(client):
+    for text in (SENTENCE, "  One here.\n\n- Two there. \tThree 😀\n", " → "):
+        options = {"n_best": 2, "return_scores": True, **SHORT}
+        plain, aligned = await client.slot(text, **options), await client.slot(text, alignment=True, **options)
+        for slot in (aligned, *aligned["alternatives"]):
+            made, links = slot["text"], slot.pop("alignment")
+            assert links == sorted(links, key=lambda link: (link[2:], link[:2]))
+            for start, end, there, until in links:
+                assert 0 <= start < end <= len(text)
+                assert 0 <= there < until <= len(made)
+                assert not set(text[start:end] + made[there:until]) & set(" \t\n")
+        assert aligned == plain
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"beam_size": 1}, {"coverage_penalty": 0.3, "n_best": 2}, {"prefix": "Please sign"}]
+)
+@pytest.mark.parametrize("precision", ["f32", "int8"])
+async def test_a_copy_is_aligned_word_for_word(precision, options):
+    text = "Please sign here and keep the blue copy."
+    async with serving(copying_bundle(), precision=precision) as client:
+        slot = await client.slot(text, alignment=True, **options)
+    words = [(text[start:end], slot["text"][there:until]) for start, end, there, until in slot["alignment"]]
+    assert words == [(word, word) for word in [*text.rstrip(".").split(), "."]]
+
+
+async def test_lines_and_sentences_are_aligned_where_they_stand():
+    text = "  The cat slept.\tGood evening.\r\n\r\n- Thanks.\n"
+    async with serving(copying_bundle()) as client:
+        slot = await client.slot(text, alignment=True)
+        several = (await client.post([text, "", "Yes."], alignment=True)).json()["translations"]
+    assert slot["text"] == text
+    assert [text[start:end] for start, end, *_ in slot["alignment"]] == [
+        "The",
+        "cat",
+        "slept",
+        ".",
+        "Good",
+        "evening",
+        ".",
+        "-",
+        "Thanks",
+        ".",
+    ]
+    assert all(link[:2] == link[2:] for link in slot["alignment"])
+    assert several[0] == slot
+    assert [len(one["alignment"]) for one in several[1:]] == [0, 2]
+
+
+async def test_coverage_has_a_price(client):
+    plain, covered = [
+        (await client.slot(SENTENCE, n_best=2, coverage_penalty=beta, **SHORT))["alternatives"] for beta in (0, 10)
+    ]
+    assert covered[0]["score"] < plain[-1]["score"]
+    assert plain == (await client.slot(SENTENCE, n_best=2, **SHORT))["alternatives"]
+
+
+@pytest.mark.parametrize(("field", "value"), [("alignment", True), ("coverage_penalty", 0.2)])
+async def test_a_bundle_without_attending_decoders_refuses_by_name_and_does_all_else(field, value):
+    async with serving(heedless_bundle()) as client, serving(tiny_bundle()) as other:
+        reply = await client.post(SENTENCE, **{field: value})
+        error = reply.json()["error"]
+        assert (reply.status_code, error["code"], error["field"]) == (422, "unsupported_option", field)
+        assert f"{field} needs a model with an attending decoder, but heedless 7 has none" in error["message"]
+        nothing = {field: type(value)(0)}
+        assert await client.slot(SENTENCE, **nothing, **SHORT) == await other.slot(SENTENCE, **SHORT)
+        models = [(await each.http.get("/v1/models")).json()["models"][0] for each in (client, other)]
+        assert [model["alignment"] for model in models] == [False, True]
+
+
 def random_options(rng: random.Random) -> dict:
     options: dict = {"max_length": rng.choice([6, 12, 20]), "return_scores": True}
     if rng.random() < 0.25:
@@ -187,9 +265,12 @@ def random_options(rng: random.Random) -> dict:
         "min_length": [5],
         "prefix": ["Keep to"],
         "suppress": [["the", "boat"]],
+        "alignment": [True],
     }.items():
         if rng.random() < 0.4:
             options[name] = rng.choice(values)
+    if options.get("beam_size", 2) > 1 and rng.random() < 0.4:
+        options["coverage_penalty"] = rng.choice([0.2, 2.0])
     return {**options, "n_best": options.get("beam_size", 2)}
 
 

@@ -4,22 +4,44 @@ from __future__ import annotations
 
 import atexit
 import shutil
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 
 from model.bundle import BundleContents, DecodingDefaults, write_bundle
-from tests.model.networks import exported, train_tokenizer
+from model.ports import ROLES
+from tests.model.networks import Exported, exported, exported_copying, train_tokenizer
 
 
 @cache
 def tiny_bundle() -> Path:
     """Its folder; it translates English into German, in a way. Made once for the whole run of the tests."""
+    return _written(exported("tied"), "tiny-en-de")
+
+
+@cache
+def copying_bundle() -> Path:
+    """The folder of one that says its source again."""
+    return _written(exported_copying(), "copying")
+
+
+@cache
+def heedless_bundle() -> Path:
+    """The folder of the tiny one without attending decoders, as they were before there were any."""
     made = exported("tied")
+    precisions = {
+        precision: {name: {role: roles[role] for role in ROLES} for name, roles in graphs.items()}
+        for precision, graphs in made.record.precisions.items()
+    }
+    return _written(replace(made, record=replace(made.record, precisions=precisions)), "heedless")
+
+
+def _written(made: Exported, name: str) -> Path:
     folder = Path(mkdtemp())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     contents = BundleContents(
-        name="tiny-en-de",
+        name=name,
         version="7",
         source_languages=("en",),
         target_languages=("de",),
@@ -32,4 +54,4 @@ def tiny_bundle() -> Path:
         decoding=DecodingDefaults(beam_size=2, length_penalty=0.6),
         calibration=made.record.calibration,
     )
-    return write_bundle(folder / "tiny-en-de", contents).path
+    return write_bundle(folder / name, contents).path

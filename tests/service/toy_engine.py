@@ -35,11 +35,11 @@ class ToyStepper(ReferenceStepper):
         self.broken = False
         self.encoded: list[tuple[int, ...]] = []
 
-    def start(self, sources, width, apart=False):
+    def start(self, sources, width, *rest):
         if self.broken or any(POISON in source for source in sources):
             raise RuntimeError("the network raises")
         self.encoded += [tuple(source) for source in sources]
-        return super().start(sources, width, apart)
+        return super().start(sources, width, *rest)
 
     def step(self, slots, tokens, k):
         self.in_step.set()

@@ -62,6 +62,8 @@ def test_a_run_becomes_a_bundle_with_its_card(run: Run, tmp_path: Path) -> None:
     assert Bundle.open(tmp_path / "numbers").manifest == bundle.manifest
     assert (bundle.manifest.source_languages, bundle.manifest.target_languages) == (("en",), ("de",))
     assert (bundle.manifest.decoding.beam_size, list(bundle.manifest.precisions)) == (2, ["f32"])
+    assert bundle.attends("f32")
+    assert bundle.manifest.alignment["layer"] in range(run.config.decoder_layers)
     card = (tmp_path / "numbers" / "MODEL_CARD.md").read_text(encoding="utf-8")
     assert f"| numbers | 6 | {found.scores.bleu:.2f} | {found.scores.chrf:.2f} |" in card
     assert "average of the last 2 checkpoints" in card

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.model.networks import train_tokenizer
-from tests.service.tiny_bundle import tiny_bundle
+from tests.service.tiny_bundle import copying_bundle, heedless_bundle, tiny_bundle
 from training.cli import main
 
 RECIPE = '[languages]\nsource = "en"\ntarget = "de"\n[model]\npreset = "small"\n[publish]\nname = "x"\n'
@@ -89,6 +89,7 @@ def test_a_model_with_a_wrong_kind_of_value_is_one_line(
         (("--beam-size", "0"), "beam_size must be in 1..16, but is 0"),
         (("--precision", "f64"), "precision must be one of"),
         (("--json", "/nowhere/figures.json"), "/nowhere/figures.json"),
+        (("--coverage-penalty", "11"), "coverage_penalty must be in 0..10, but is 11.0"),
     ],
 )
 def test_what_evaluate_cannot_do_is_one_line(
@@ -97,6 +98,15 @@ def test_what_evaluate_cannot_do_is_one_line(
     (tmp_path / "a.en").write_text("Yes.\n")
     (tmp_path / "a.de").write_text("Ja.\n")
     assert words in said(["evaluate", "--bundle", str(tiny_bundle()), "--test", str(tmp_path), *flags], capsys)
+
+
+def test_a_coverage_penalty_is_scored_by_bundles_that_can(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.en").write_text("Good evening to all of you.\n")
+    (tmp_path / "a.de").write_text("Good evening to all of you.\n")
+    arguments = ["evaluate", "--test", str(tmp_path), "--coverage-penalty", "0.2", "--bundle"]
+    assert main([*arguments, str(copying_bundle())]) == 0
+    assert "| a | 1 | 100.00 | 100.00 |" in capsys.readouterr().out
+    assert "needs an attending decoder" in said([*arguments, str(heedless_bundle())], capsys)
 
 
 def test_a_folder_that_is_no_run_is_one_line(recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,12 +59,14 @@ class CapitalsBackend:
         if text == "spoilt":
             return TextTooLong()
         ranks = range(command.n_best or 0)
+        links = tuple((i, i + 1, i, i + 1) for i in range(len(text.strip()))) if command.alignment else None
         return Translation(
             text.upper(),
             truncated=text == "cut",
             repetition_guard=command.repetition_guard and text == "la la la",
-            alternatives=tuple(Alternative(text.upper() + "!" * rank, -1.0 - rank) for rank in ranks),
+            alternatives=tuple(Alternative(text.upper() + "!" * rank, -1.0 - rank, links) for rank in ranks),
             scores=TextScores(-0.5, -1.0, (("▁A", -0.75), ("</s>", -0.25))) if command.return_scores else None,
+            alignment=links,
         )
 
     def pairs(self) -> tuple[Pair, ...]:

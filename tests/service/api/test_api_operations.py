@@ -70,6 +70,7 @@ def test_models_say_what_runs_them(call):
                 "provider": "CPUExecutionProvider",
                 "operators": "stock",
                 "defaults": {"beam_size": 4},
+                "alignment": False,
             }
         ]
     }

@@ -11,6 +11,7 @@ def test_every_option_reaches_the_backend(post, backend):
     options = {
         "beam_size": 5,
         "length_penalty": 0.8,
+        "coverage_penalty": 0.2,
         "n_best": 3,
         "max_length": 40,
         "min_length": 2,
@@ -20,6 +21,7 @@ def test_every_option_reaches_the_backend(post, backend):
         "suppress": ["Herr", "Frau"],
         "repetition_guard": False,
         "return_scores": True,
+        "alignment": True,
     }
     assert post({"text": "a", **options}).status_code == 200
     (command,) = backend.commands
@@ -32,6 +34,7 @@ def test_what_is_left_out_is_left_to_the_model_and_the_guard_watches(post, backe
     assert (command.n_best, command.max_length, command.min_length, command.no_repeat_ngram) == (None,) * 4
     assert (command.repetition_penalty, command.sampling, command.prefix, command.suppress) == (None, None, None, ())
     assert (command.repetition_guard, command.return_scores) == (True, False)
+    assert (command.coverage_penalty, command.alignment) == (None, False)
 
 
 def test_sampling_has_usual_values_too(post, backend):
@@ -55,6 +58,14 @@ def test_alternatives_and_scores_are_answered_where_they_are_asked_for_and_only_
     }
 
 
+def test_an_alignment_is_answered_where_it_is_asked_for_with_that_of_each_alternative(post):
+    (aligned,) = post({"text": ["a"], "n_best": 2, "alignment": True}).json()["translations"]
+    assert aligned["alignment"] == [[0, 1, 0, 1]]
+    assert [one["alignment"] for one in aligned["alternatives"]] == [[[0, 1, 0, 1]], [[0, 1, 0, 1]]]
+    (empty,) = post({"text": [" "], "alignment": True}).json()["translations"]
+    assert empty["alignment"] == []
+
+
 def test_the_guard_says_so_when_it_stepped_in(post):
     slots = post({"text": ["a", "la la la"]}).json()["translations"]
     assert [slot.get("repetition_guard") for slot in slots] == [None, True]
@@ -66,6 +77,9 @@ def test_the_guard_says_so_when_it_stepped_in(post):
     ("change", "field", "words"),
     [
         ({"n_best": 0}, "n_best", "n_best must be in 1..16, but is 0."),
+        ({"coverage_penalty": -1}, "coverage_penalty", "coverage_penalty must be in 0..10, but is -1"),
+        ({"coverage_penalty": "much"}, "coverage_penalty", "coverage_penalty must be a number, but is a string."),
+        ({"alignment": 1}, "alignment", "alignment must be true or false, but is a number."),
         ({"max_length": 0}, "max_length", "max_length must be in 1..100000"),
         ({"min_length": -1}, "min_length", "min_length must be in 0.."),
         ({"no_repeat_ngram": 99}, "no_repeat_ngram", "must be in 0..16"),
@@ -119,4 +133,4 @@ def test_the_documentation_shows_every_option_with_its_bounds(call):
     sampling = fields["sampling"]["anyOf"][0]["properties"]
     assert set(sampling) == {"temperature", "top_k", "top_p", "seed"}
     assert all("description" in field for field in (*fields.values(), *sampling.values()))
-    assert {"alternatives with scores", "carry on", "samples"} <= set(content["examples"])
+    assert {"alternatives with scores", "carry on", "samples", "alignment"} <= set(content["examples"])

@@ -22,3 +22,9 @@ class Letters:
 
     def pieces(self, ids) -> list[str]:
         return [self.decode([i]) for i in ids]
+
+    def source_spans(self, text: str) -> list[tuple[int, int]]:
+        return [(i, i + 1) for i in range(len(text))]
+
+    def target_spans(self, ids) -> list[tuple[int, int]]:
+        return [(i, i + 1) for i in range(len(ids))]
