@@ -9,15 +9,24 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from model.bundle import BundleContents, DecodingDefaults, write_bundle
+from model.tokenizer import SENTINELS
 from tests.model.networks import exported, train_tokenizer
+from training.subwords import with_sentinels
 
 
 @cache
-def tiny_bundle() -> Path:
-    """Its folder; it translates English into German, in a way. Made once for the whole run of the tests."""
+def tiny_bundle(*, sentinels: bool = False) -> Path:
+    """Its folder; it translates English into German, in a way. Made once for the whole run of the tests.
+
+    With `sentinels` these are the last pieces of its vocabulary, which is no larger for that.
+    """
     made = exported("tied")
     folder = Path(mkdtemp())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    size = made.config.vocab_size
+    tokenizer = train_tokenizer(folder, size - len(SENTINELS) if sentinels else size)
+    if sentinels:
+        tokenizer.write_bytes(with_sentinels(tokenizer.read_bytes()))
     contents = BundleContents(
         name="tiny-en-de",
         version="7",
@@ -27,7 +36,7 @@ def tiny_bundle() -> Path:
         precisions=made.record.precisions,
         weights=made.record.weights,
         graph_files=made.record.files,
-        tokenizer=train_tokenizer(folder, made.config.vocab_size),
+        tokenizer=tokenizer,
         model_card="# tiny\n",
         decoding=DecodingDefaults(beam_size=2, length_penalty=0.6),
         calibration=made.record.calibration,
