@@ -54,7 +54,7 @@ class ModelConfig:
     `learned`: an embedding of each position (Table 3, row E)."""
     activation: Activation = "relu"
     gated: bool = False
-    """The inner layer of the feed-forward is activation(x W_1 + b_1) ⊙ (x W_g + b_g) (Shazeer, 2020). Not the paper's."""
+    """The feed-forward's inner layer is activation(x W_1 + b_1) ⊙ (x W_g + b_g) (Shazeer, 2020); not in the paper."""
     tie_embeddings: bool = True
     """One matrix for source embedding, target embedding and output projection (section 3.4)."""
     norm_epsilon: float = 1e-6
