@@ -102,6 +102,31 @@ def test_a_linear_map_that_gives_heads_is_the_plain_one_turned(*, seed, rows, so
     np.testing.assert_array_equal(y, turned)
 
 
+@EXACT
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    rows=st.integers(1, 30) | st.sampled_from([97, 200]),
+    inputs=st.integers(1, 100),
+    hidden=st.integers(1, 200),
+    zero=st.integers(0, 255),
+    residual=st.booleans(),
+)
+def test_a_feed_forward_is_two_linear_maps_with_a_relu_between_bit_for_bit(
+    *, seed, rows, inputs, hidden, zero, residual
+):
+    rng = np.random.default_rng(seed)
+    inner, outer = linear_parts(rng, inputs, hidden), linear_parts(rng, hidden, inputs)
+    feeds = {"x": rng.normal(size=(rows, inputs)).astype(np.float32)}
+    (middle,) = native_linear(inner, 0.03, zero, relu=1).run(None, feeds)
+    scale = float(max(middle.max(), 1e-3) / 300)  # some hidden numbers are out of range
+    rest = {"residual": rng.normal(size=(rows, inputs)).astype(np.float32)} if residual else {}
+    (expected,) = native_linear(outer, scale, 0, residual=residual).run(None, {"x": middle} | rest)
+    parts = {f"inner_{name}": value for name, value in inner.items()} | outer
+    node = native("FeedForward", ["x", *parts, *rest], ["y"], scale=0.03, zero=zero, hidden_scale=scale)
+    (y,) = session([node], dict.fromkeys(feeds | rest, "f"), {"y": "f"}, parts).run(None, feeds | rest)
+    np.testing.assert_array_equal(y, expected)
+
+
 def test_a_row_of_a_linear_map_has_the_same_bits_alone_and_anywhere_in_any_batch():
     rng = np.random.default_rng(3)
     linear = native_linear(linear_parts(rng, 130, 100), 0.02, 100)
