@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -136,6 +138,18 @@ def test_a_row_of_a_linear_map_has_the_same_bits_alone_and_anywhere_in_any_batch
         for begin in (0, 210 - count):
             chosen = slice(begin, begin + count)
             np.testing.assert_array_equal(linear.run(None, {"x": x[chosen]})[0], alone[chosen])
+
+
+def test_threads_that_share_a_linear_map_do_not_disturb_each_other():
+    rng = np.random.default_rng(15)
+    linear = native_linear(linear_parts(rng, 256, 128), 0.02, 100)
+    several = [rng.normal(size=(rows, 256)).astype(np.float32) for rows in (1, 7, 50, 200)]
+    alone = [linear.run(None, {"x": x})[0] for x in several]
+    with ThreadPoolExecutor(len(several)) as pool:
+        for _ in range(20):
+            together = pool.map(lambda x: linear.run(None, {"x": x})[0], several)
+            for found, expected in zip(together, alone, strict=True):
+                np.testing.assert_array_equal(found, expected)
 
 
 def test_a_linear_map_survives_what_is_no_number():
