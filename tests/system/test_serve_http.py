@@ -25,7 +25,7 @@ TEXT = "The file could not be opened."
 
 @pytest.fixture(scope="module", params=["ingress", "proxy"])
 def service(request):
-    """One engine replica with one slot and a short queue; callers reach its ingress directly, or through Ray's proxy."""
+    """One engine replica with one slot and a short queue; before its ingress stands nothing, or Ray's proxy."""
     running = RunningService(
         listener=request.param,
         bundles=endless_bundle(),
