@@ -56,8 +56,12 @@ class PartsWriter(Protocol):
         """A query (…, D) over the encoder's keys and values of `layer` -> (…, D)."""
         ...
 
-    def cross_heads(self, x: str) -> str:
-        """Keys or values as the decoder reads them: (…, D) -> (B, H, S, K)."""
+    def cross_heads(self, prepared: str, site: str, prefix: str) -> str:
+        """The map called `prefix` of the prepared memory, as keys or values the decoder reads: -> (B, H, S, K)."""
+        ...
+
+    def feed_forward(self, x: str, prefix: str, residual: str) -> str:
+        """residual + activation(x W_1 + b_1) W_2 + b_2: (…, D) -> (…, D)."""
         ...
 
     def best(self, logits: str, k: str) -> tuple[str, str]:
@@ -179,7 +183,7 @@ class LayerWriter:
     def feed_forward(self, x: str, prefix: str) -> str:
         """The position-wise sub-layer of a layer: (…, D) -> (…, D)."""
         name = f"{prefix}.feed_forward"
-        return self.residual(x, f"{prefix}.norm_feed_forward", lambda y, z: self.blocks.feed_forward(y, name, z))
+        return self.residual(x, f"{prefix}.norm_feed_forward", lambda y, z: self.parts.feed_forward(y, name, z))
 
 
 def pad_rows(rows: Array) -> Array:

@@ -65,8 +65,8 @@ def build_encoder(blueprint: Blueprint, path: Path, constants: WeightFile) -> No
     names = iter(cross_names(config))
     for i in range(config.decoder_layers):
         for matrix in ("w_k", "w_v"):
-            mapped = blocks.linear_map(prepared, "encoder.memory", f"decoder.layers.{i}.cross_attention.{matrix}")
-            graph.output(write.parts.cross_heads(mapped), next(names))  # (…, D) -> (B, H, S, K)
+            prefix = f"decoder.layers.{i}.cross_attention.{matrix}"
+            graph.output(write.parts.cross_heads(prepared, "encoder.memory", prefix), next(names))  # -> (B, H, S, K)
     graph.save(path, encoder_ports(config), constants)
 
 

@@ -25,6 +25,8 @@ class Epilogue:
     relu: bool = False
     """Only before a map whose input's range was seen after the ReLU."""
     residual: str = ""
+    heads: int = 0
+    """If not 0, the result is (B, H, T, K); only for our own operators."""
 
 
 PLAIN = Epilogue()
