@@ -56,9 +56,7 @@ class NativeInt8Linear:
     ) -> str:
         """residual + ReLU(x W_1 + b_1) W_2 + b_2 in one node, whose inner numbers never become floats in memory."""
         (scale, zero), (hidden_scale, _) = map(self._sites.scale_and_zero, sites)
-        constants = [
-            value for name, maps in zip(names, weights, strict=True) for value in self._sites.constants(name, maps)
-        ]
+        constants = [*self._sites.constants(names[0], weights[0]), *self._sites.constants(names[1], weights[1])]
         attributes = {"scale": scale, "zero": zero, "hidden_scale": hidden_scale}
         return self._graph.node(f"{NATIVE}:FeedForward", x, *constants, residual, **attributes)
 
