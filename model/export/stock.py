@@ -44,9 +44,8 @@ class StockParts:
         blocks, graph, d_model = self._blocks, self._graph, self._blocks.config.d_model
         widths = graph.integers(d_model, 2 * d_model)
         query, both = graph.nodes("Split", (packed, widths), 2, axis=-1)  # (…, 3 D) -> (…, D), (…, 2 D)
-        new = graph.nodes(
-            "Split", (blocks.split_heads(both, self._split),), 2, axis=1, num_outputs=2
-        )  # two of (B, H, W, K)
+        heads = blocks.split_heads(both, self._split)  # (…, 2 D) -> (B, 2 H, W, K)
+        new = graph.nodes("Split", (heads,), 2, axis=1, num_outputs=2)  # (B, 2 H, W, K) -> two of (B, H, W, K)
         keys, values = self._append(zip(new, (f"key_{layer}", f"value_{layer}"), strict=True))
         query = blocks.rows(query, self._joined)  # (…, D) -> (B, W, D)
         return self._attend(query, keys, values, "", "visible")
