@@ -91,10 +91,13 @@ def export_graphs(
         raise ExportError(f"precisions must be among {', '.join(PRECISIONS)}, but hold {', '.join(unknown)}.")
     if not native_fits(config):
         operators = [name for name in operators if name != "native"]
-    weights, network = Weights(config, state_dict), load_network(config, state_dict)
+    weights = Weights(config, state_dict)
     ranges: dict[str, Range] = {}
-    if "int8" in precisions:
-        ranges = calibrate(network, calibration)
+    choice = LayerChoice(config.decoder_layers - 1, (), 0)
+    if calibration or "int8" in precisions:
+        network = load_network(config, state_dict)
+        ranges = calibrate(network, calibration) if "int8" in precisions else {}
+        choice = choose_layer(network, calibration)
     out_dir.mkdir(parents=True, exist_ok=True)
     seen = {"pairs": len(calibration), "ranges": {site: asdict(range_) for site, range_ in sorted(ranges.items())}}
     record = ExportRecord(
@@ -102,7 +105,7 @@ def export_graphs(
         precisions={precision: {name: _file_names(precision, name) for name in operators} for precision in precisions},
         weights={precision: f"weights.{precision}.bin" for precision in precisions},
         calibration=seen if ranges else {},
-        alignment=choose_layer(network, calibration),
+        alignment=choice,
     )
     for precision in precisions:
         with WeightFile(out_dir / record.weights[precision]) as constants:
