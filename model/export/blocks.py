@@ -125,12 +125,13 @@ class BlockWriter:
             if learned
             else sinusoids(config.max_positions, config.d_model, config.positions).numpy()
         )
-        return self.graph.constant("positions_table", table[:, None])  # (P, D) -> (P, 1, D)
+        return self.graph.constant("positions_table", table[:, None].astype(self.linear.dtype))  # (P, D) -> (P, 1, D)
 
     def norm_weights(self, prefix: str) -> tuple[str, str]:
         """Weight and bias of a norm, (D) each."""
         weight, bias = (
-            self.graph.constant(f"{prefix}.{part}", self.weights[f"{prefix}.{part}"]) for part in ("weight", "bias")
+            self.graph.constant(f"{prefix}.{part}", self.weights[f"{prefix}.{part}"].astype(self.linear.dtype))
+            for part in ("weight", "bias")
         )
         return weight, bias
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+from numpy.typing import DTypeLike
+
 from model.config import ModelConfig
 from model.export.blocks import BlockWriter
 from model.export.graph import NATIVE, GraphWriter
@@ -31,6 +34,7 @@ class NativeInt8Linear:
     """`QuantizedLinear`: quantises its input, multiplies, scales back, adds the bias, and does the epilogue too."""
 
     keeps_axes = True
+    dtype: DTypeLike = np.float32
 
     def __init__(self, graph: GraphWriter, ranges: Mapping[str, Range]) -> None:
         """`ranges` holds one entry for each site."""
