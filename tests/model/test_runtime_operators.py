@@ -62,7 +62,7 @@ def test_native_ones_that_cannot_run_are_refused_with_the_reason(monkeypatch, gr
 
 
 def test_unknown_operators_are_refused(graphs):
-    with pytest.raises(ProviderError, match="auto, native, stock, but is 'fast'"):
+    with pytest.raises(ProviderError, match="auto, native, stock, cuda, but is 'fast'"):
         choose_operators(graphs, RuntimeOptions(operators="fast"))
 
 
