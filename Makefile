@@ -10,7 +10,7 @@ NATIVE := model/runtime/native
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format bench clean
+.PHONY: help serve test check format bench soak clean
 
 help: ## list the verbs
 	@awk -F ': .*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,7 +34,11 @@ format: $(VENV)/.dev ## put every file into the house's format
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.dev $(VENV)/.operators ## measure the engine, alone and against CTranslate2, and the whole service on this machine
-	@for bench in stepper ctranslate2 service; do $(BIN)/python -m tests.benchmarks.bench_$$bench || exit; done
+	@for bench in stepper bandwidth ctranslate2 arrivals service; do $(BIN)/python -m tests.benchmarks.bench_$$bench || exit; done
+	@$(BIN)/python -m tests.benchmarks.collect
+
+soak: $(VENV)/.dev $(VENV)/.operators ## ten minutes of mixed load, and what memory it leaves behind
+	@SOAK_SECONDS=600 $(BIN)/python -m pytest -s tests/system/test_soak.py
 
 clean: ## remove the environment and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist $(NATIVE)/operators.so

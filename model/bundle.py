@@ -244,10 +244,11 @@ class Bundle:
 
 def _check_graphs(precision: str, graphs: Mapping[str, Mapping[str, str]]) -> None:
     """Raise `BundleError` unless these are the graphs, with stock operators and perhaps with our own too."""
-    if "stock" not in graphs or not set(graphs) <= set(OPERATORS):
+    needed = "cuda" if precision == "f16" else "stock"
+    if needed not in graphs or not set(graphs) <= set(OPERATORS):
         raise BundleError(
-            f"precision {precision} must have graphs with the operators stock, and may have some with native, "
-            f"but has {', '.join(graphs) or 'none'}."
+            f"precision {precision} must have graphs with the operators {needed}, and may have some with others of "
+            f"{', '.join(OPERATORS)}, but has {', '.join(graphs) or 'none'}."
         )
     for operators, roles in graphs.items():
         if not set(ROLES) <= set(roles) <= {*ROLES, *OPTIONAL_ROLES}:

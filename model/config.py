@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from model.errors import ConfigError
 
 NormOrder = Literal["post", "pre"]
-Positions = Literal["interleaved", "halves"]
+Positions = Literal["interleaved", "halves", "learned"]
 Activation = Literal["relu", "gelu"]
 
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -50,8 +50,11 @@ class ModelConfig:
     norm_order: NormOrder = "post"
     """`post`: LayerNorm(x + Sublayer(x)), the paper. `pre`: x + Sublayer(LayerNorm(x)), and a final norm a stack."""
     positions: Positions = "interleaved"
-    """Sinusoids: `interleaved` sin/cos pairs (section 3.5), or all sines then all cosines (`halves`, for imports)."""
+    """Sinusoids: `interleaved` sin/cos pairs (section 3.5), or all sines then all cosines (`halves`, for imports).
+    `learned`: an embedding of each position (Table 3, row E)."""
     activation: Activation = "relu"
+    gated: bool = False
+    """The feed-forward's inner layer is activation(x W_1 + b_1) ⊙ (x W_g + b_g) (Shazeer, 2020); not in the paper."""
     tie_embeddings: bool = True
     """One matrix for source embedding, target embedding and output projection (section 3.4)."""
     norm_epsilon: float = 1e-6

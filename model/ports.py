@@ -30,23 +30,28 @@ from model.config import ModelConfig
 from model.errors import BundleError
 
 Role = Literal["encoder", "decoder", "attending"]
-Precision = Literal["f32", "int8"]
-Operators = Literal["stock", "native"]
-DType = Literal["float32", "int32", "int64"]
+Precision = Literal["f32", "int8", "f16"]
+Operators = Literal["stock", "native", "cuda"]
+DType = Literal["float32", "float16", "int32", "int64"]
 
 ROLES: tuple[Role, ...] = ("encoder", "decoder")
 OPTIONAL_ROLES: tuple[Role, ...] = ("attending",)
 """Graphs that a bundle may do without."""
-PRECISIONS: tuple[Precision, ...] = ("f32", "int8")
-OPERATORS: tuple[Operators, ...] = ("stock", "native")
+PRECISIONS: tuple[Precision, ...] = ("f32", "int8", "f16")
+OPERATORS: tuple[Operators, ...] = ("stock", "native", "cuda")
 """What a graph is written with: the operators that ONNX Runtime brings along, which run everywhere, or our own library
-of them, which is faster where it runs. The ports are the same."""
+of them, which is faster where it runs, or those that ONNX Runtime has good kernels for on CUDA. The ports are the same
+but for the type of what stays on the device; see `inner_type`."""
+CPU_OPERATORS: tuple[Operators, ...] = ("stock", "native")
 
 GraphPaths = Mapping[Operators, Mapping[Role, Path]]
-"""Where the graphs of one precision are; `stock` is always there, an optional role need not be."""
+"""Where the graphs of one precision are; an optional role need not be there. f16 has `cuda` alone, others `stock`."""
 
 MASKED = -1e9
 """Added to the score of a cache entry that a lane must not see. Finite: a lane that sees nothing gives no NaN."""
+
+MASKED_HALF = -3e4
+"""The same in float16, whose least number is -65504: a score may be added to it and still be one."""
 
 ATTENTION = "attention"
 """The output that only the attending decoder has."""
@@ -86,47 +91,63 @@ def cache_names(config: ModelConfig) -> list[tuple[str, str]]:
     return [(f"past_{kind}_{i}", f"present_{kind}_{i}") for i, kind in kinds]
 
 
-def encoder_ports(config: ModelConfig) -> PortSheet:
+def precision_of(graphs: GraphPaths) -> str:
+    """f16 or f32, whichever has the ports of these graphs: those of int8 are float32 as well."""
+    return "f32" if "stock" in graphs else "f16"
+
+
+def inner_type(precision: str) -> Literal["float32", "float16"]:
+    """The type of caches, of cross keys and values and of `visible`: what one graph gives and another one takes."""
+    return "float16" if precision == "f16" else "float32"
+
+
+def masked(dtype: str) -> float:
+    """What `visible` holds, in this type, where a lane must not look."""
+    return MASKED_HALF if dtype == "float16" else MASKED
+
+
+def encoder_ports(config: ModelConfig, precision: str = "f32") -> PortSheet:
     """The encoder: `tokens` padded on the right, `lengths` real tokens of each row (at least 1)."""
     cross = ("rows", config.heads, "source", config.head_size)
     return PortSheet(
         inputs=(Port("tokens", "int64", ("rows", "source")), Port("lengths", "int32", ("rows",))),
-        outputs=tuple(Port(name, "float32", cross) for name in cross_names(config)),
+        outputs=tuple(Port(name, inner_type(precision), cross) for name in cross_names(config)),
     )
 
 
-def decoder_ports(config: ModelConfig) -> PortSheet:
+def decoder_ports(config: ModelConfig, precision: str = "f32") -> PortSheet:
     """One decoder step. Each row has its own `positions`, `source_lengths` and `write_index`, so rows of any age mix.
 
     `k` asks for the k best continuations of each lane; `capacity` counts cache entries (positions · lanes).
     """
     cross = ("rows", config.heads, "source", config.head_size)
     cache = ("rows", config.heads, "capacity", config.head_size)
+    inner = inner_type(precision)
     return PortSheet(
         inputs=(
             Port("tokens", "int64", ("rows", "lanes")),
             Port("positions", "int64", ("rows",)),
             Port("source_lengths", "int32", ("rows",)),
             Port("write_index", "int64", ("rows",)),
-            Port("visible", "float32", ("rows", 1, "lanes", "capacity")),
+            Port("visible", inner, ("rows", 1, "lanes", "capacity")),
             Port("k", "int64", (1,)),
-            *(Port(past, "float32", cache) for past, _ in cache_names(config)),
-            *(Port(name, "float32", cross) for name in cross_names(config)),
+            *(Port(past, inner, cache) for past, _ in cache_names(config)),
+            *(Port(name, inner, cross) for name in cross_names(config)),
         ),
         outputs=(
             Port("log_probs", "float32", ("rows", "lanes", "k")),
             Port("ids", "int64", ("rows", "lanes", "k")),
-            *(Port(present, "float32", cache) for _, present in cache_names(config)),
+            *(Port(present, inner, cache) for _, present in cache_names(config)),
         ),
     )
 
 
-def attending_ports(config: ModelConfig) -> PortSheet:
+def attending_ports(config: ModelConfig, precision: str = "f32") -> PortSheet:
     """The decoder that also tells `attention`: the cross-attention of one layer, the mean over its heads.
 
     What a lane attends to sums to 1 over its row's source tokens, and is 0 beyond them.
     """
-    sheet = decoder_ports(config)
+    sheet = decoder_ports(config, precision)
     return PortSheet(sheet.inputs, (*sheet.outputs, Port(ATTENTION, "float32", ("rows", "lanes", "source"))))
 
 
@@ -140,10 +161,10 @@ def paths_of(folder: Path, graphs: Mapping[str, Mapping[str, str]]) -> GraphPath
     }
 
 
-def port_sheet(role: Role, config: ModelConfig) -> PortSheet:
-    """The sheet of the graph called `role`."""
+def port_sheet(role: Role, config: ModelConfig, precision: str = "f32") -> PortSheet:
+    """The sheet of the graph called `role` in this precision."""
     sheets = {"encoder": encoder_ports, "decoder": decoder_ports, "attending": attending_ports}
-    return sheets[role](config)
+    return sheets[role](config, precision)
 
 
 def check_ports(sheet: PortSheet, found: PortSheet, where: str) -> None:

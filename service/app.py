@@ -38,14 +38,18 @@ class StartError(ServiceError):
 
 
 def build(settings: Settings) -> "Application":
-    """The ingress in front of one engine deployment for each bundle. It starts nothing.
+    """The ingress, behind Serve's proxy, in front of one engine deployment for each bundle. It starts nothing.
 
     It is also what a Serve configuration names as `import_path`, with the settings as `args`. Raises `BundleError` when
     a bundle cannot be read, and `SettingsError` when two bundles have the same name.
     """
+    return _build(settings, listens=False)
+
+
+def _build(settings: Settings, listens: bool) -> "Application":
     from ray import serve as ray_serve  # noqa: PLC0415
 
-    from service.ingress.deployment import Ingress  # noqa: PLC0415
+    from service.ingress.deployment import Ingress, ListeningIngress  # noqa: PLC0415
     from service.translator import Translator  # noqa: PLC0415
 
     names = [manifest.name for manifest in _manifests(settings)]
@@ -56,7 +60,7 @@ def build(settings: Settings) -> "Application":
         ray_serve.deployment(name=f"translator-{name}", **engine)(Translator).bind(path, settings)
         for name, path in zip(names, settings.bundles, strict=True)
     ]
-    api = ray_serve.ingress()(Ingress)
+    api = ListeningIngress if listens else ray_serve.ingress()(Ingress)
     return ray_serve.deployment(name="ingress", **ingress)(api).bind(settings, *translators)
 
 
@@ -156,7 +160,8 @@ def serve(settings: Settings, announce: Callable[[str], object] = sys.stdout.wri
 def _deploy(settings: Settings) -> None:
     from ray import serve as ray_serve  # noqa: PLC0415
 
-    target = ray_serve.RunTarget(build(settings), name=APPLICATION, route_prefix="/")
+    application = _build(settings, listens=settings.listener == "ingress")
+    target = ray_serve.RunTarget(application, name=APPLICATION, route_prefix="/")
     ray_serve.run_many([target], wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
     deadline = time.monotonic() + _START_SECONDS
     while (reason := _not_running() or _not_ready(settings)) is not None:

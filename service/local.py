@@ -56,9 +56,9 @@ def prepare() -> None:
 def claimed_port(host: str, port: int) -> Iterator[int]:
     """A port of `host` that is ours while the block runs: `port` itself, or a free one if it is 0.
 
-    Raises `SettingsError` when it is taken, or may not be, or the host is not of this machine. Serve opens its port in
-    a way that lets two services share it in silence, so this must be asked before; the claim itself is of the kind that
-    Serve can open beside, and nobody else.
+    Raises `SettingsError` when it is taken, or may not be, or the host is not of this machine. Our replicas and Serve's
+    proxy open their port in a way that lets two services share it in silence, so this must be asked before; the claim
+    itself is of the kind that they can open beside, and nobody else. HAProxy cannot, and keeps others away by itself.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe, socket.socket(family) as claim:
@@ -69,7 +69,8 @@ def claimed_port(host: str, port: int) -> Iterator[int]:
             probe.bind((host, port))
             port = int(probe.getsockname()[1])
             probe.close()
-            claim.bind((host, port))
+            if os.environ.get("RAY_SERVE_ENABLE_HA_PROXY") != "1":
+                claim.bind((host, port))
         except (OSError, UnicodeError) as error:  # the latter for a host that no name server could be asked for
             raise SettingsError(_why_not(host, port, error)) from error
         yield port
@@ -177,7 +178,7 @@ def _start_serve(settings: Settings) -> None:
     from ray.serve.schema import LoggingConfig  # noqa: PLC0415
 
     serve.start(
-        proxy_location="HeadOnly",
+        proxy_location="Disabled" if settings.listener == "ingress" else "HeadOnly",
         http_options={
             "host": settings.host,
             "port": settings.port,

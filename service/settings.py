@@ -25,6 +25,7 @@ _PROFILES: Mapping[str, Mapping[str, Any]] = {
     "laptop": {},
     "cluster": {
         "host": "0.0.0.0",
+        "listener": "proxy",
         "ingress_replicas": 2,
         "min_replicas": 1,
         "max_replicas": 8,
@@ -52,6 +53,9 @@ class Settings(BaseSettings):
     """Address to listen on."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     """TCP port to listen on; 0 takes a free one."""
+    listener: Literal["ingress", "proxy"] = "ingress"
+    """Who takes the connections of `dragoman serve`: the ingress replicas themselves, or Ray's HTTP proxy before them,
+    as always in a Ray cluster."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe log line to write. Lines are JSON and never hold the text."""
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from model.ports import OPERATORS, Operators
+from model.ports import CPU_OPERATORS, Operators
 from model.runtime.native.build import obstacle
 
 
-@pytest.fixture(scope="module", params=OPERATORS)
+@pytest.fixture(scope="module", params=CPU_OPERATORS)
 def each_set_of_operators(request: pytest.FixtureRequest) -> Iterator[Operators]:
     """A module that uses this runs once with the stock operators and once with the native ones, where these can run."""
     if request.param == "native" and (reason := obstacle()):

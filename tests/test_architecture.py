@@ -63,6 +63,7 @@ LIVES_IN = {
     "ray": "service.app service.ingress service.local service.replica service.translator",
     "fastapi": "service.api",
     "starlette": "service.api",
+    "uvicorn": "service.ingress",
     "pydantic": "service.api service.settings",
     "pydantic_settings": "service.settings",
     "prometheus_client": "service.metrics",

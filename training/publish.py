@@ -17,7 +17,7 @@ from model.decode.options import DecodeOptions
 from model.export.exporter import ExportRecord, export_graphs
 from model.export.parity import ParityReport, prove_parity
 from model.nn.transformer import Transformer, parameter_count
-from model.ports import OPERATORS, Operators, Precision
+from model.ports import CPU_OPERATORS, Operators, Precision
 from model.runtime.native.build import obstacle
 from model.runtime.sessions import RuntimeOptions
 from model.runtime.stepper import open_graphs
@@ -94,7 +94,7 @@ def publish(run: Run, recipe: PublishRecipe, out: Path, test_sets: Sequence[Test
         precisions: tuple[Precision, ...] = tuple(dict.fromkeys(("f32", *recipe.precisions)))  # type: ignore[arg-type]
         calibration = pairs[: recipe.calibration_sentences]
         reason = obstacle()
-        operators: tuple[Operators, ...] = OPERATORS if reason is None else ("stock",)
+        operators: tuple[Operators, ...] = CPU_OPERATORS if reason is None else ("stock",)
         record = export_graphs(run.config, weights, Path(workshop), precisions, calibration, operators)
         parity = prove_parity(run.config, weights, record, pairs[-recipe.parity_sentences :])
         summary = parity.summary() + (f"\nno native graphs: {reason}" if reason else "")

@@ -23,7 +23,7 @@ from model.export.calibration import Pair
 from model.export.graph import GraphWriter
 from model.nn.attention import MultiHeadAttention
 from model.nn.transformer import Transformer
-from model.ports import ATTENTION, MASKED
+from model.ports import ATTENTION, masked
 
 COMMON = 0.05
 """A token that stands in more than this share of the sources is no name: full stops say little about words."""
@@ -34,7 +34,7 @@ def attend_openly(blocks: BlockWriter, query: str, layer: int) -> str:
 
     Written out, since the operators that do it in one node keep the softmax to themselves; here it becomes an output.
     """
-    graph, config = blocks.graph, blocks.config
+    graph, config, dtype = blocks.graph, blocks.config, np.dtype(blocks.linear.dtype).name
     split = (config.heads, config.head_size)
     if blocks.linear.keeps_axes:
         heads = blocks.split_heads(query, graph.integers(0, 0, *split))  # (B, W, D) -> (B, H, W, K)
@@ -43,10 +43,10 @@ def attend_openly(blocks: BlockWriter, query: str, layer: int) -> str:
         heads = blocks.split_heads(query, shape)  # (B · W, D) -> (B, H, W, K)
     keys = graph.node("Transpose", f"cross_key_{layer}", perm=[0, 1, 3, 2])  # (B, H, S, K) -> (B, H, K, S)
     scores = graph.node("MatMul", heads, keys)  # (B, H, W, K), (B, H, K, S) -> (B, H, W, S)
-    masked = graph.node("Where", _beyond(graph, f"cross_key_{layer}"), graph.scalar(MASKED), scores)
-    shares = graph.node("Softmax", masked, axis=-1)
-    # (B, H, W, S) -> (B, W, S)
-    graph.output(graph.node("ReduceMean", shares, graph.integers(1), keepdims=0), ATTENTION)
+    hidden = graph.node("Where", _beyond(graph, f"cross_key_{layer}"), graph.scalar(masked(dtype), dtype), scores)
+    shares = graph.node("Softmax", hidden, axis=-1)
+    mean = graph.node("ReduceMean", shares, graph.integers(1), keepdims=0)  # (B, H, W, S) -> (B, W, S)
+    graph.output(mean if dtype == "float32" else graph.node("Cast", mean, to=1), ATTENTION)
     attended = graph.node("MatMul", shares, f"cross_value_{layer}")  # (B, H, W, S), (B, H, S, K) -> (B, H, W, K)
     joined = graph.node("Transpose", attended, perm=[0, 2, 1, 3])  # (B, H, W, K) -> (B, W, H, K)
     return blocks.flat(graph.node("Reshape", joined, graph.integers(0, 0, config.d_model)))  # (B, W, H, K) -> (…, D)

@@ -25,6 +25,7 @@ from model.nn.positions import sinusoids
 from model.ports import TOP_K_BLOCK as BLOCK
 
 QUERY_KEY_VALUE = ("w_q", "w_k", "w_v")
+GATED = ("w_1", "w_g")
 
 SubLayer = Callable[[str, str], str]
 """(input, residual) -> residual + SubLayer(input)."""
@@ -55,8 +56,12 @@ class PartsWriter(Protocol):
         """A query (…, D) over the encoder's keys and values of `layer` -> (…, D)."""
         ...
 
-    def cross_heads(self, x: str) -> str:
-        """Keys or values as the decoder reads them: (…, D) -> (B, H, S, K)."""
+    def cross_heads(self, prepared: str, site: str, prefix: str) -> str:
+        """The map called `prefix` of the prepared memory, as keys or values the decoder reads: -> (B, H, S, K)."""
+        ...
+
+    def feed_forward(self, x: str, prefix: str, residual: str) -> str:
+        """residual + activation(x W_1 + b_1) W_2 + b_2: (…, D) -> (…, D)."""
         ...
 
     def best(self, logits: str, k: str) -> tuple[str, str]:
@@ -112,15 +117,21 @@ class BlockWriter:
         return self.linear.look_up(table, pad_rows(rows), tokens, scale)  # (B, T) -> (B, T, D)
 
     def position_table(self) -> str:
-        """Sinusoids of every position, (max_positions, 1, D)."""
+        """The encoding of every position, (max_positions, 1, D)."""
         config = self.config
-        table = sinusoids(config.max_positions, config.d_model, config.positions).numpy()
-        return self.graph.constant("positions_table", table[:, None])  # (P, D) -> (P, 1, D)
+        learned = config.positions == "learned"
+        table = (
+            self.weights["positions"]
+            if learned
+            else sinusoids(config.max_positions, config.d_model, config.positions).numpy()
+        )
+        return self.graph.constant("positions_table", table[:, None].astype(self.linear.dtype))  # (P, D) -> (P, 1, D)
 
     def norm_weights(self, prefix: str) -> tuple[str, str]:
         """Weight and bias of a norm, (D) each."""
         weight, bias = (
-            self.graph.constant(f"{prefix}.{part}", self.weights[f"{prefix}.{part}"]) for part in ("weight", "bias")
+            self.graph.constant(f"{prefix}.{part}", self.weights[f"{prefix}.{part}"].astype(self.linear.dtype))
+            for part in ("weight", "bias")
         )
         return weight, bias
 
@@ -135,14 +146,22 @@ class BlockWriter:
 
     def feed_forward(self, x: str, prefix: str, residual: str) -> str:
         """residual + activation(x W_1 + b_1) W_2 + b_2: (…, D) -> (…, D)."""
-        site, inner = f"{prefix}.input", f"{prefix}.hidden"
-        relu = self.config.activation == "relu"
-        prepared = self.linear.prepare(x, site)
-        hidden = self.linear_map(prepared, site, f"{prefix}.w_1", then=Epilogue(relu=relu))  # (…, D) -> (…, F)
-        if not relu:
-            hidden = self.graph.node("Gelu", hidden)
-        prepared = self.linear.prepare(hidden, inner)
+        inner = f"{prefix}.hidden"
+        prepared = self.linear.prepare(self._hidden(x, prefix), inner)
         return self.linear_map(prepared, inner, f"{prefix}.w_2", then=Epilogue(residual=residual))  # (…, F) -> (…, D)
+
+    def _hidden(self, x: str, prefix: str) -> str:
+        """activation(x W_1 + b_1), or that times x W_g + b_g: (…, D) -> (…, F)."""
+        site, config = f"{prefix}.input", self.config
+        prepared = self.linear.prepare(x, site)
+        if not config.gated and config.activation == "relu":
+            return self.linear_map(prepared, site, f"{prefix}.w_1", then=Epilogue(relu=True))
+        activation = config.activation.capitalize()
+        if not config.gated:
+            return self.graph.node(activation, self.linear_map(prepared, site, f"{prefix}.w_1"))
+        both = self.linear_map(prepared, site, *(f"{prefix}.{matrix}" for matrix in GATED))  # (…, D) -> (…, 2 F)
+        hidden, gate = self.graph.nodes("Split", (both,), 2, axis=-1, num_outputs=2)  # (…, 2 F) -> two of (…, F)
+        return self.graph.node("Mul", self.graph.node(activation, hidden), gate)
 
 
 @dataclass(frozen=True)
@@ -165,7 +184,7 @@ class LayerWriter:
     def feed_forward(self, x: str, prefix: str) -> str:
         """The position-wise sub-layer of a layer: (…, D) -> (…, D)."""
         name = f"{prefix}.feed_forward"
-        return self.residual(x, f"{prefix}.norm_feed_forward", lambda y, z: self.blocks.feed_forward(y, name, z))
+        return self.residual(x, f"{prefix}.norm_feed_forward", lambda y, z: self.parts.feed_forward(y, name, z))
 
 
 def pad_rows(rows: Array) -> Array:

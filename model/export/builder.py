@@ -9,6 +9,7 @@ from pathlib import Path
 from model.config import ModelConfig
 from model.export.attending import attend_openly
 from model.export.blocks import BlockWriter, LayerWriter, PartsWriter, forbidden, pad_rows
+from model.export.cuda import CudaParts, DeviceLinear
 from model.export.graph import GraphWriter
 from model.export.linear import PLAIN, FloatLinear, Int8Linear, LinearWriter
 from model.export.native import NativeInt8Linear, NativeParts
@@ -16,7 +17,7 @@ from model.export.quantisation import Range
 from model.export.stock import StockParts
 from model.export.weightfile import WeightFile
 from model.export.weights import Weights
-from model.ports import Operators, Precision, attending_ports, cross_names, decoder_ports, encoder_ports
+from model.ports import Operators, PortSheet, Precision, Role, cross_names, inner_type, port_sheet
 
 SHARED_TABLE = "target_embedding.weight"
 """One constant for the target embedding and a tied float32 projection."""
@@ -34,6 +35,10 @@ class Blueprint:
     def writer(self, name: str) -> LayerWriter:
         """A fresh graph in this precision, with these operators."""
         graph = GraphWriter(name)
+        if self.operators == "cuda":
+            device = DeviceLinear(graph, inner_type(self.precision))
+            blocks = BlockWriter(graph, device, self.weights)
+            return LayerWriter(blocks, CudaParts(blocks, device))
         blocks = BlockWriter(graph, self._linear(graph), self.weights)
         parts: PartsWriter = StockParts(blocks) if self.operators == "stock" else NativeParts(blocks)
         return LayerWriter(blocks, parts)
@@ -47,6 +52,10 @@ class Blueprint:
     def config(self) -> ModelConfig:
         """The network's configuration."""
         return self.weights.config
+
+    def sheet(self, role: Role) -> PortSheet:
+        """The ports that the graph called `role` must have."""
+        return port_sheet(role, self.config, self.precision)
 
 
 def build_encoder(blueprint: Blueprint, path: Path, constants: WeightFile) -> None:
@@ -65,9 +74,9 @@ def build_encoder(blueprint: Blueprint, path: Path, constants: WeightFile) -> No
     names = iter(cross_names(config))
     for i in range(config.decoder_layers):
         for matrix in ("w_k", "w_v"):
-            mapped = blocks.linear_map(prepared, "encoder.memory", f"decoder.layers.{i}.cross_attention.{matrix}")
-            graph.output(write.parts.cross_heads(mapped), next(names))  # (…, D) -> (B, H, S, K)
-    graph.save(path, encoder_ports(config), constants)
+            prefix = f"decoder.layers.{i}.cross_attention.{matrix}"
+            graph.output(write.parts.cross_heads(prepared, "encoder.memory", prefix), next(names))  # -> (B, H, S, K)
+    graph.save(path, blueprint.sheet("encoder"), constants)
 
 
 def _encoder_layer(write: LayerWriter, x: str, prefix: str) -> str:
@@ -93,7 +102,7 @@ def build_decoder(blueprint: Blueprint, path: Path, constants: WeightFile, atten
     for i in range(config.decoder_layers):
         x = _decoder_layer(write, x, i, attending == i)
     _head(write, write.final_norm(x, "decoder.norm"))
-    graph.save(path, decoder_ports(config) if attending is None else attending_ports(config), constants)
+    graph.save(path, blueprint.sheet("decoder" if attending is None else "attending"), constants)
 
 
 def _decoder_layer(write: LayerWriter, x: str, i: int, attending: bool) -> str:

@@ -17,7 +17,7 @@ from model.export.quantisation import Range
 from model.export.weightfile import WeightFile
 from model.export.weights import Weights
 from model.nn.transformer import Transformer
-from model.ports import OPERATORS, OPTIONAL_ROLES, PRECISIONS, ROLES, GraphPaths, Operators, Precision, paths_of
+from model.ports import CPU_OPERATORS, OPTIONAL_ROLES, PRECISIONS, ROLES, GraphPaths, Operators, Precision, paths_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,11 +77,12 @@ def export_graphs(
     out_dir: Path,
     precisions: Sequence[Precision],
     calibration: Sequence[Pair] = (),
-    operators: Sequence[Operators] = OPERATORS,
+    operators: Sequence[Operators] = CPU_OPERATORS,
 ) -> ExportRecord:
     """Write encoder, decoder and attending decoder of `precisions` into `out_dir`, three for each set of `operators`.
 
-    Native ones are left out for heads of a size that they are not made for.
+    Native ones are left out for heads of a size that they are not made for. f16 is written for CUDA alone; f32 gets
+    graphs of the same nodes beside its others then, which can be proved where there is no CUDA.
 
     `calibration` holds pairs of source and target ids with EOS last; int8 needs them, and without any the attending
     decoder shows its last layer. Raises `ExportError` for a state
@@ -102,7 +103,10 @@ def export_graphs(
     seen = {"pairs": len(calibration), "ranges": {site: asdict(range_) for site, range_ in sorted(ranges.items())}}
     record = ExportRecord(
         folder=out_dir,
-        precisions={precision: {name: _file_names(precision, name) for name in operators} for precision in precisions},
+        precisions={
+            precision: {name: _file_names(precision, name) for name in _sets(precision, operators, precisions)}
+            for precision in precisions
+        },
         weights={precision: f"weights.{precision}.bin" for precision in precisions},
         calibration=seen if ranges else {},
         alignment=choice,
@@ -115,6 +119,13 @@ def export_graphs(
                 build_decoder(blueprint, paths["decoder"], constants)
                 build_decoder(blueprint, paths["attending"], constants, record.alignment.layer)
     return record
+
+
+def _sets(precision: str, operators: Sequence[Operators], precisions: Sequence[str]) -> tuple[Operators, ...]:
+    """The sets of operators that a precision is written with."""
+    if precision == "f16":
+        return ("cuda",)
+    return (*operators, "cuda") if precision == "f32" and "f16" in precisions else tuple(operators)
 
 
 def _file_names(precision: Precision, operators: Operators) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from model.export.weightfile import LEAST_BYTES, WeightFile
@@ -21,7 +21,12 @@ MICROSOFT = "com.microsoft"
 NATIVE = "dragoman"
 """The domain of our own operators."""
 
-_DTYPES = {"float32": TensorProto.FLOAT, "int32": TensorProto.INT32, "int64": TensorProto.INT64}
+_DTYPES = {
+    "float32": TensorProto.FLOAT,
+    "float16": TensorProto.FLOAT16,
+    "int32": TensorProto.INT32,
+    "int64": TensorProto.INT64,
+}
 
 
 class GraphWriter:
@@ -43,20 +48,25 @@ class GraphWriter:
         """A one-dimensional int64 constant."""
         return self.constant("integers_" + "_".join(map(str, values)), np.array(values, dtype=np.int64))
 
-    def scalar(self, value: float) -> str:
-        """A float32 constant without axes."""
-        return self.constant(f"scalar_{value!r}", np.array(value, dtype=np.float32))
+    def scalar(self, value: float, dtype: DTypeLike = np.float32) -> str:
+        """A constant without axes."""
+        return self.constant(f"scalar_{value!r}", np.array(value, dtype=dtype))
 
     def node(self, kind: str, *inputs: str, **attributes: Any) -> str:
         """A node with one output."""
         return self.nodes(kind, inputs, 1, **attributes)[0]
 
     def nodes(self, kind: str, inputs: Sequence[str], outputs: int, **attributes: Any) -> list[str]:
-        """A node with several outputs. `kind` may carry a domain: `com.microsoft:MultiHeadAttention`."""
+        """A node with several outputs. `kind` may carry a domain: `com.microsoft:MultiHeadAttention`.
+
+        An output that nobody wants is left out with `unwanted`, the set of their indices.
+        """
+        unwanted = attributes.pop("unwanted", ())
         domain, _, operator = kind.rpartition(":")
         self._count += 1
         label = f"{operator}_{self._count}"
         names = [label] if outputs == 1 else [f"{label}_{i}" for i in range(outputs)]
+        names = ["" if i in unwanted else name for i, name in enumerate(names)]
         self._nodes.append(helper.make_node(operator, list(inputs), names, name=label, domain=domain, **attributes))
         return names
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from model.errors import ExportError
 from model.export.graph import MICROSOFT, GraphWriter
@@ -25,6 +26,8 @@ class Epilogue:
     relu: bool = False
     """Only before a map whose input's range was seen after the ReLU."""
     residual: str = ""
+    heads: int = 0
+    """If not 0, the result is (B, H, T, K); only for our own operators."""
 
 
 PLAIN = Epilogue()
@@ -35,9 +38,11 @@ class LinearWriter(Protocol):
 
     keeps_axes: bool
     """True if x may have more axes than two; y then has as many."""
+    dtype: DTypeLike
+    """The type of x and y, and of every constant beside them."""
 
     def look_up(self, name: str, rows: Array, ids: str, scale: float) -> str:
-        """`scale` times the rows (V, D) of the table called `name` that `ids` (B, T) pick: float32 (B, T, D)."""
+        """`scale` times the rows (V, D) of the table called `name` that `ids` (B, T) pick: (B, T, D)."""
         ...
 
     def prepare(self, x: str, site: str) -> str:
@@ -53,6 +58,7 @@ class FloatLinear:
     """float32, exact."""
 
     keeps_axes = False
+    dtype: DTypeLike = np.float32
 
     def __init__(self, graph: GraphWriter) -> None:
         self._graph = graph
@@ -110,6 +116,7 @@ class Int8Linear:
     """Unsigned bytes times signed bytes, the only form for which the CPU has a fast path at every batch size."""
 
     keeps_axes = True
+    dtype: DTypeLike = np.float32
 
     def __init__(self, graph: GraphWriter, ranges: Mapping[str, Range]) -> None:
         """`ranges` holds one entry for each site."""

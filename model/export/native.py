@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+from numpy.typing import DTypeLike
+
 from model.config import ModelConfig
 from model.export.blocks import BlockWriter
 from model.export.graph import NATIVE, GraphWriter
 from model.export.linear import Epilogue, QuantisedSites
 from model.export.quantisation import Range
 from model.export.weights import Array
+
+Maps = tuple[Array, Array]
+"""Weight (N, K) and bias (N) of a linear map."""
 
 HEAD_SIZES = range(16, 129, 16)
 """Sizes of a head that attention is made for: whole registers of sixteen numbers."""
@@ -28,6 +34,7 @@ class NativeInt8Linear:
     """`QuantizedLinear`: quantises its input, multiplies, scales back, adds the bias, and does the epilogue too."""
 
     keeps_axes = True
+    dtype: DTypeLike = np.float32
 
     def __init__(self, graph: GraphWriter, ranges: Mapping[str, Range]) -> None:
         """`ranges` holds one entry for each site."""
@@ -43,7 +50,19 @@ class NativeInt8Linear:
         """One node."""
         scale, zero = self._sites.scale_and_zero(site)
         inputs = [prepared, *self._sites.constants(name, weights), *([then.residual] if then.residual else [])]
-        return self._graph.node(f"{NATIVE}:QuantizedLinear", *inputs, scale=scale, zero=zero, relu=int(then.relu))
+        heads = {"heads": then.heads} if then.heads else {}
+        return self._graph.node(
+            f"{NATIVE}:QuantizedLinear", *inputs, scale=scale, zero=zero, relu=int(then.relu), **heads
+        )
+
+    def feed_forward(
+        self, x: str, sites: tuple[str, str], names: tuple[str, str], weights: tuple[Maps, Maps], residual: str
+    ) -> str:
+        """residual + ReLU(x W_1 + b_1) W_2 + b_2 in one node, whose inner numbers never become floats in memory."""
+        (scale, zero), (hidden_scale, _) = map(self._sites.scale_and_zero, sites)
+        constants = [*self._sites.constants(names[0], weights[0]), *self._sites.constants(names[1], weights[1])]
+        attributes = {"scale": scale, "zero": zero, "hidden_scale": hidden_scale}
+        return self._graph.node(f"{NATIVE}:FeedForward", x, *constants, residual, **attributes)
 
 
 class NativeParts:
@@ -87,9 +106,21 @@ class NativeParts:
         query = self._blocks.rows(query, self._joined)  # (…, D) -> (B, W, D)
         return self._attend("CrossAttention", query, f"cross_key_{layer}", f"cross_value_{layer}", "source_lengths")
 
-    def cross_heads(self, x: str) -> str:
-        """With stock operators: it is done once a sentence."""
-        return self._blocks.split_heads(self._blocks.rows(x, self._joined), self._split)
+    def cross_heads(self, prepared: str, site: str, prefix: str) -> str:
+        """No node of its own in int8, for there the map writes heads."""
+        blocks = self._blocks
+        if blocks.linear.keeps_axes:
+            return blocks.linear_map(prepared, site, prefix, then=Epilogue(heads=blocks.config.heads))
+        return blocks.split_heads(blocks.rows(blocks.linear_map(prepared, site, prefix), self._joined), self._split)
+
+    def feed_forward(self, x: str, prefix: str, residual: str) -> str:
+        """One node in int8 for the paper's, without a gate and with ReLU; else as with stock operators."""
+        blocks, linear, config = self._blocks, self._blocks.linear, self._blocks.config
+        if not isinstance(linear, NativeInt8Linear) or config.gated or config.activation != "relu":
+            return blocks.feed_forward(x, prefix, residual)
+        names = (f"{prefix}.w_1", f"{prefix}.w_2")
+        weights = (blocks.weights.linear(names[0]), blocks.weights.linear(names[1]))
+        return linear.feed_forward(x, (f"{prefix}.input", f"{prefix}.hidden"), names, weights, residual)
 
     def best(self, logits: str, k: str) -> tuple[str, str]:
         """One node; see `PartsWriter`."""

@@ -17,7 +17,7 @@ from onnx import numpy_helper
 from model.bundle import Bundle
 from model.config import ModelConfig
 from model.errors import ExportError
-from model.export.blocks import QUERY_KEY_VALUE
+from model.export.blocks import GATED, QUERY_KEY_VALUE
 from model.export.builder import SHARED_TABLE
 from model.export.weights import Array, expected_shapes, folded
 
@@ -41,7 +41,10 @@ def recover_state_dict(bundle: Bundle) -> dict[str, Array]:
 
 def _tensor(config: ModelConfig, constants: Constants, name: str, shape: tuple[int, ...]) -> Array:
     prefix, _, part = name.rpartition(".")
-    if "embedding" in prefix:
+    if name == "positions":
+        table = constants.get("positions_table")
+        value = table if table is None else table[:, 0]  # (P, 1, D) -> (P, D)
+    elif "embedding" in prefix:
         value = _table(config, constants, prefix)
     elif ".norm" in prefix:
         value = constants.get(name)
@@ -65,15 +68,14 @@ def _table(config: ModelConfig, constants: Constants, prefix: str) -> NDArray[An
 
 
 def _linear(config: ModelConfig, constants: Constants, prefix: str, part: str) -> NDArray[Any] | None:
-    """Weight (N, K) or bias (N) of the map called `prefix`, from its own constants or its third of a step's Q K V."""
+    """Weight (N, K) or bias (N) of the map called `prefix`, from its own constants or those of several in one map."""
     value = _stored(constants, prefix, part)
-    if value is None:
-        parent, _, matrix = prefix.rpartition(".")
-        joined = _stored(constants, f"{parent}.{'_'.join(QUERY_KEY_VALUE)}", part)
-        if joined is None or matrix not in QUERY_KEY_VALUE:
-            return None
-        value = np.split(joined, len(QUERY_KEY_VALUE))[QUERY_KEY_VALUE.index(matrix)]
-    return value / folded(config, prefix)
+    parent, _, matrix = prefix.rpartition(".")
+    for together in (QUERY_KEY_VALUE, GATED):
+        joined = _stored(constants, f"{parent}.{'_'.join(together)}", part)
+        if value is None and joined is not None and matrix in together:
+            value = np.split(joined, len(together))[together.index(matrix)]
+    return value if value is None else value / folded(config, prefix)
 
 
 def _stored(constants: Constants, prefix: str, part: str) -> NDArray[Any] | None:

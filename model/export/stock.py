@@ -44,7 +44,8 @@ class StockParts:
         blocks, graph, d_model = self._blocks, self._graph, self._blocks.config.d_model
         widths = graph.integers(d_model, 2 * d_model)
         query, both = graph.nodes("Split", (packed, widths), 2, axis=-1)  # (…, 3 D) -> (…, D), (…, 2 D)
-        new = graph.nodes("Split", (self.cross_heads(both),), 2, axis=1, num_outputs=2)  # two of (B, H, W, K)
+        heads = blocks.split_heads(both, self._split)  # (…, 2 D) -> (B, 2 H, W, K)
+        new = graph.nodes("Split", (heads,), 2, axis=1, num_outputs=2)  # (B, 2 H, W, K) -> two of (B, H, W, K)
         keys, values = self._append(zip(new, (f"key_{layer}", f"value_{layer}"), strict=True))
         query = blocks.rows(query, self._joined)  # (…, D) -> (B, W, D)
         return self._attend(query, keys, values, "", "visible")
@@ -54,9 +55,13 @@ class StockParts:
         query = self._blocks.rows(query, self._joined)  # (…, D) -> (B, W, D)
         return self._attend(query, f"cross_key_{layer}", f"cross_value_{layer}", "source_lengths", "")
 
-    def cross_heads(self, x: str) -> str:
-        """Several maps side by side, (…, n D), have n times as many heads."""
-        return self._blocks.split_heads(x, self._split)
+    def cross_heads(self, prepared: str, site: str, prefix: str) -> str:
+        """A map and a transposition."""
+        return self._blocks.split_heads(self._blocks.linear_map(prepared, site, prefix), self._split)
+
+    def feed_forward(self, x: str, prefix: str, residual: str) -> str:
+        """See `BlockWriter.feed_forward`."""
+        return self._blocks.feed_forward(x, prefix, residual)
 
     def best(self, logits: str, k: str) -> tuple[str, str]:
         """Log-softmax over all, then `top_k`."""

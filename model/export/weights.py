@@ -26,6 +26,8 @@ def expected_shapes(config: ModelConfig) -> Shapes:
         shapes |= _layer(config, f"encoder.layers.{i}", ("self",))
     for i in range(config.decoder_layers):
         shapes |= _layer(config, f"decoder.layers.{i}", ("self", "cross"))
+    if config.positions == "learned":
+        shapes["positions"] = (config.max_positions, d_model)
     if config.norm_order == "pre":
         shapes |= _norm(config, "encoder.norm") | _norm(config, "decoder.norm")
     return shapes
@@ -38,7 +40,8 @@ def _layer(config: ModelConfig, prefix: str, attentions: tuple[str, ...]) -> Sha
         shapes |= _norm(config, f"{prefix}.norm_{kind}")
         for matrix in ("w_q", "w_k", "w_v", "w_o"):
             shapes |= _linear(f"{prefix}.{kind}_attention.{matrix}", d_model, d_model)
-    shapes |= _linear(f"{prefix}.feed_forward.w_1", d_ff, d_model)
+    for matrix in ("w_1", "w_g") if config.gated else ("w_1",):
+        shapes |= _linear(f"{prefix}.feed_forward.{matrix}", d_ff, d_model)
     shapes |= _linear(f"{prefix}.feed_forward.w_2", d_model, d_ff)
     return shapes
 

@@ -15,20 +15,26 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu, "gelu
 
 
 class FeedForward(nn.Module):
-    """FFN(x) = activation(x W_1 + b_1) W_2 + b_2, section 3.3. No dropout inside: the paper has none there."""
+    """FFN(x) = activation(x W_1 + b_1) W_2 + b_2, section 3.3, its inner layer gated by x W_g + b_g if asked for.
+
+    No dropout inside: the paper has none there.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.w_1 = nn.Linear(config.d_model, config.d_ff)
         self.w_2 = nn.Linear(config.d_ff, config.d_model)
+        self.w_g = nn.Linear(config.d_model, config.d_ff) if config.gated else None
         self.activation = _ACTIVATIONS[config.activation]
-        for linear in (self.w_1, self.w_2):
+        for linear in filter(None, (self.w_1, self.w_g, self.w_2)):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         hidden: Tensor = self.activation(self.w_1(x))  # (B, T, D) -> (B, T, F)
+        if self.w_g is not None:
+            hidden = hidden * self.w_g(x)
         output: Tensor = self.w_2(hidden)  # (B, T, F) -> (B, T, D)
         return output
 

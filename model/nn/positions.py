@@ -1,11 +1,11 @@
-"""Sinusoidal position encodings (section 3.5)."""
+"""Position encodings: sinusoids (section 3.5), or learned (Table 3, row E)."""
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from model.config import Positions
+from model.config import ModelConfig, Positions
 
 
 def sinusoids(count: int, d_model: int, layout: Positions) -> Tensor:
@@ -22,3 +22,8 @@ def sinusoids(count: int, d_model: int, layout: Positions) -> Tensor:
     else:
         table = torch.cat([sines, cosines], dim=-1)  # (T, D/2) x 2 -> (T, D)
     return table.float()
+
+
+def learned_positions(config: ModelConfig) -> nn.Parameter:
+    """A trained encoding of every position, (P, D); begins as N(0, d^-½), as an embedding before its scaling does."""
+    return nn.Parameter(torch.randn(config.max_positions, config.d_model) * config.d_model**-0.5)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from model.config import ModelConfig
 from model.nn.attention import causal_mask, padding_mask
 from model.nn.layers import DecoderLayer, EncoderLayer, LayerCache
-from model.nn.positions import sinusoids
+from model.nn.positions import learned_positions, sinusoids
 
 
 class Encoder(nn.Module):
@@ -88,8 +88,11 @@ class Transformer(nn.Module):
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
         self.dropout = nn.Dropout(config.dropout)
-        table = sinusoids(config.max_positions, config.d_model, config.positions)
-        self.register_buffer("positions", table, persistent=False)
+        if config.positions == "learned":
+            self.positions = learned_positions(config)
+        else:
+            table = sinusoids(config.max_positions, config.d_model, config.positions)
+            self.register_buffer("positions", table, persistent=False)
 
     @property
     def output_weight(self) -> Tensor:

@@ -20,20 +20,31 @@ log = logging.getLogger(__name__)
 def choose_operators(graphs: GraphPaths, runtime: RuntimeOptions) -> Operators:
     """The operators of the graphs to run, as `runtime` asks for.
 
-    Raises `ProviderError` when native ones are asked for and cannot run here.
+    Raises `ProviderError` when native ones are asked for and cannot run here, or there are no graphs of that kind.
     """
     wanted = runtime.operators
     if wanted not in get_args(OperatorChoice):
         raise ProviderError(f"operators must be one of {', '.join(get_args(OperatorChoice))}, but is {wanted!r}.")
-    if wanted == "stock":
-        return "stock"
+    if wanted == "auto" and runtime.provider == "cuda":
+        wanted = "cuda" if "cuda" in graphs else "stock"
+    if wanted in ("stock", "cuda"):
+        return _there(graphs, wanted)
     reason = _obstacle(graphs, runtime)
     if reason is None:
         return "native"
     if wanted == "native":
         raise ProviderError(f"native operators were asked for, but {reason}; ask for `auto` or `stock`.")
     log.info("native operators do not run, the stock ones do: %s", reason)
-    return "stock"
+    return _there(graphs, "stock")
+
+
+def _there(graphs: GraphPaths, operators: Operators) -> Operators:
+    if operators not in graphs:
+        raise ProviderError(
+            f"graphs with {operators} operators must be there, but this precision has only {', '.join(graphs)}: f16 is "
+            "made for CUDA, int8 for the CPU, f32 for both. Ask for another precision."
+        )
+    return operators
 
 
 def _obstacle(graphs: GraphPaths, runtime: RuntimeOptions) -> str | None:

@@ -6,20 +6,26 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import onnxruntime as ort
 
 from model.errors import BundleError, ProviderError
 from model.ports import DType, Operators, Port, PortSheet, check_ports
+from model.runtime.cuda import check_wheels, load_libraries, missing, provider_options
 
 log = logging.getLogger(__name__)
 
 Provider = Literal["cpu", "cuda"]
-OperatorChoice = Literal["auto", "native", "stock"]
+OperatorChoice = Literal["auto", "native", "stock", "cuda"]
 
 _PROVIDERS: dict[str, str] = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
-_DTYPES: dict[str, DType] = {"tensor(float)": "float32", "tensor(int32)": "int32", "tensor(int64)": "int64"}
+_DTYPES: dict[str, DType] = {
+    "tensor(float)": "float32",
+    "tensor(float16)": "float16",
+    "tensor(int32)": "int32",
+    "tensor(int64)": "int64",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +39,9 @@ class RuntimeOptions:
     A process that sees a single CPU when onnxruntime is imported gets slower kernels for its whole life: pin later.
     """
     operators: OperatorChoice = "auto"
-    """`native` graphs, `stock` ones, or native where they can run; see `operators`."""
+    """`native` graphs, `stock` ones, those for `cuda`, or the best that can run; see `operators`."""
+    device_graphs: bool = True
+    """Record a step on CUDA once for each shape and replay it, which saves the launch of every kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +67,24 @@ def open_session(
     if not path.is_file():
         raise BundleError(f"a graph must be at {path}, but there is no file; publish or fetch the bundle again.")
     provider, settings = _check_provider(options.provider), _settings(options)
+    entry: Any = provider
+    if options.provider == "cuda":
+        load_libraries()
+        entry = (provider, provider_options(options.device_graphs))
     try:
         if library is not None:
             settings.register_custom_ops_library(str(library))
-        session = ort.InferenceSession(str(path), sess_options=settings, providers=[provider], **_OPTIMISERS)
+        optimisers = _OPTIMISERS if options.provider == "cpu" else {}
+        session = ort.InferenceSession(str(path), sess_options=settings, providers=[entry], **optimisers)
     except Exception as error:  # onnxruntime's exceptions share no base of their own
         raise BundleError(f"{path} must be a graph that ONNX Runtime can load, but it says: {error}") from error
     running = session.get_providers()
     if running[0] != provider:
-        raise ProviderError(f"{provider} was asked for, but {path.name} runs on {', '.join(running)}.")
+        reason = missing() if options.provider == "cuda" else ""
+        raise ProviderError(
+            f"{provider} was asked for, but {path.name} runs on {', '.join(running)}"
+            + (f": {reason}. Install the extra `gpu` and a driver that fits." if reason else ".")
+        )
     check_ports(sheet, _ports(session), str(path))
     log.info("%s runs on %s with %d threads", path.name, running[0], options.threads)
     return session
@@ -90,6 +107,8 @@ def _settings(options: RuntimeOptions) -> ort.SessionOptions:
 def _check_provider(name: str) -> str:
     if name not in get_args(Provider):
         raise ProviderError(f"provider must be one of {', '.join(get_args(Provider))}, but is {name!r}.")
+    if name == "cuda":
+        check_wheels()
     wanted, available = _PROVIDERS[name], ort.get_available_providers()
     if wanted not in available:
         raise ProviderError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import NamedTuple
 
@@ -15,7 +16,9 @@ from model.bundle import Bundle
 from model.config import ModelConfig
 from model.decode.stepper import Attention, LogProbs, Tokens
 from model.errors import DecodeError
-from model.ports import ROLES, TOP_K_BLOCK, GraphPaths, Operators, cross_names, port_sheet
+from model.ports import ROLES, TOP_K_BLOCK, GraphPaths, Operators, cross_names, port_sheet, precision_of
+from model.runtime.device import Device, open_device
+from model.runtime.device_pool import DevicePool
 from model.runtime.memory import bind_input, bind_output, zeros
 from model.runtime.native.build import LIBRARY
 from model.runtime.operators import choose_operators
@@ -45,16 +48,22 @@ def open_graphs(config: ModelConfig, graphs: GraphPaths, runtime: RuntimeOptions
     """The stepper of the graphs of one precision, with the operators that `runtime` asks for."""
     operators = choose_operators(graphs, runtime)
     library = LIBRARY if operators == "native" else None
+    precision, plain = precision_of(graphs), replace(runtime, device_graphs=False)
+    recordable = runtime.device_graphs and operators == "cuda"
     encoder, decoder = (
-        open_session(graphs[operators][role], port_sheet(role, config), runtime, library) for role in ROLES
+        open_session(graphs[operators][role], port_sheet(role, config, precision), options, library)
+        for role, options in zip(ROLES, (plain, replace(runtime, device_graphs=recordable)), strict=True)
     )
     attending = None
     if path := graphs[operators].get("attending"):
-        attending = partial(open_session, path, port_sheet("attending", config), runtime, library)
+        attending = partial(open_session, path, port_sheet("attending", config, precision), plain, library)
         # Tried now, so that it cannot fail later, and closed again: it has a copy of the weights, which those who never
         # ask for an alignment need not pay for.
         attending()
-    return OnnxStepper(config, Sessions(encoder, decoder, operators, attending))
+    device = None
+    if operators == "cuda" or runtime.provider == "cuda":
+        device = open_device(config, runtime, recordable)
+    return OnnxStepper(config, Sessions(encoder, decoder, operators, attending), device)
 
 
 def by_length(lengths: Sequence[int]) -> list[list[int]]:
@@ -75,6 +84,9 @@ def by_length(lengths: Sequence[int]) -> list[list[int]]:
     ]
 
 
+AnyPool = Pool | DevicePool
+
+
 class PoolName(NamedTuple):
     """What slots of one pool have in common."""
 
@@ -86,14 +98,16 @@ class PoolName(NamedTuple):
 class OnnxStepper:
     """Implements `model.decode.stepper.Stepper`. Not thread-safe: one thread drives it."""
 
-    def __init__(self, config: ModelConfig, sessions: Sessions) -> None:
+    def __init__(self, config: ModelConfig, sessions: Sessions, device: Device | None = None) -> None:
+        """With a `device` all caches live there, else in ordinary memory."""
         self.sessions = sessions
         self._config = config
-        self._pools: dict[PoolName, Pool] = {}
-        self._places: dict[int, tuple[Pool, int]] = {}
-        self._slots: dict[tuple[Pool, int], int] = {}
+        self._device = device
+        self._pools: dict[PoolName, AnyPool] = {}
+        self._places: dict[int, tuple[AnyPool, int]] = {}
+        self._slots: dict[tuple[AnyPool, int], int] = {}
         self._next_slot = itertools.count()
-        self._found: dict[tuple[int, ...], tuple[Pool, NDArray[np.int64]]] = {}
+        self._found: dict[tuple[int, ...], tuple[AnyPool, NDArray[np.int64]]] = {}
 
     @property
     def max_positions(self) -> int:
@@ -134,12 +148,9 @@ class OnnxStepper:
         if not sources:
             return []
         lengths = [len(source) for source in sources]
-        groups = by_length(lengths)
-        encoded = [self.encode([sources[i] for i in group])[1] for group in groups]
-        pool = self._pool(PoolName(width, apart, attending))
-        rows = pool.add(np.array(lengths, np.int32))
-        for group, cross in zip(groups, encoded, strict=True):
-            pool.fill([rows[i] for i in group], cross)
+        name = PoolName(width, apart, attending)
+        rows = self._encode_into(name, sources, lengths) if self._device is None else self._encode_on(name, sources)
+        pool = self._pools[name]
         slots = []
         for row in rows:
             slot = next(self._next_slot)
@@ -147,9 +158,33 @@ class OnnxStepper:
             slots.append(slot)
         return slots
 
+    def _encode_into(self, name: PoolName, sources: Sequence[Sequence[int]], lengths: list[int]) -> range:
+        groups = by_length(lengths)
+        encoded = [self.encode([sources[i] for i in group])[1] for group in groups]
+        pool = self._pool(name)
+        assert isinstance(pool, Pool)
+        rows = pool.add(np.array(lengths, np.int32))
+        for group, cross in zip(groups, encoded, strict=True):
+            pool.fill([rows[i] for i in group], cross)
+        return rows
+
+    def _encode_on(self, name: PoolName, sources: Sequence[Sequence[int]]) -> range:
+        """On a device padding is cheap and a run is not: all sources are encoded together."""
+        assert self._device is not None
+        tokens, lengths = self._padded(sources)
+        encoded = self._device.encode(self.sessions.encoder, tokens, lengths)
+        pool = self._pool(name)
+        assert isinstance(pool, DevicePool)
+        rows = pool.add(lengths)
+        pool.fill(list(rows), encoded)
+        return rows
+
     def encode(self, sources: Sequence[Sequence[int]]) -> tuple[NDArray[np.int32], list[NDArray[np.float32]]]:
         """Lengths (B), and the cross-attention key and value (B, H, S, K) of every decoder layer; S is the longest."""
         tokens, lengths = self._padded(sources)
+        if self._device is not None:
+            encoded = self._device.encode(self.sessions.encoder, tokens, lengths)
+            return lengths, self._device.fetch(encoded, tokens.shape[1])
         shape = (len(sources), self._config.heads, tokens.shape[1], self._config.head_size)
         cross = [zeros(shape, np.float32) for _ in cross_names(self._config)]
         binding = self.sessions.encoder.io_binding()
@@ -158,7 +193,7 @@ class OnnxStepper:
         for name, array in zip(cross_names(self._config), cross, strict=True):
             bind_output(binding, name, array)
         options = ort.RunOptions()
-        if tokens.size >= LARGE_ENCODING and self.provider == "cpu":
+        if tokens.size >= LARGE_ENCODING:
             options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         self.sessions.encoder.run_with_iobinding(binding, options)
         return lengths, cross
@@ -194,7 +229,7 @@ class OnnxStepper:
 
     def finish(self, slots: Sequence[int]) -> None:
         """Give the slots back; see `Stepper.finish`."""
-        pools: set[Pool] = set()
+        pools: set[AnyPool] = set()
         self._found.clear()  # rows will move
         for slot in slots:
             pool, row = self._place_of(slot)
@@ -221,10 +256,14 @@ class OnnxStepper:
             )
         return self.sessions.open_attending()
 
-    def _pool(self, name: PoolName) -> Pool:
+    def _pool(self, name: PoolName) -> AnyPool:
         if name not in self._pools:
             session = self._attending if name.attending else self.sessions.decoder
-            self._pools[name] = Pool(self._config, session, name.width, name.attending)
+            self._pools[name] = (
+                Pool(self._config, session, name.width, name.attending)
+                if self._device is None
+                else self._device.pool(session, name.width, name.attending)
+            )
         return self._pools[name]
 
     def _padded(self, sources: Sequence[Sequence[int]]) -> tuple[Tokens, NDArray[np.int32]]:
@@ -241,14 +280,14 @@ class OnnxStepper:
             raise DecodeError(f"source ids must be in [0, {self.vocab_size}), but one of them is not.")
         return tokens, lengths
 
-    def _rows(self, slots: Sequence[int]) -> tuple[Pool, NDArray[np.int64]]:
+    def _rows(self, slots: Sequence[int]) -> tuple[AnyPool, NDArray[np.int64]]:
         """The pool of these slots and their rows in it; remembered, for most steps have the slots of the last one."""
         named = tuple(slots)
         if named not in self._found:
             self._found = {named: self._find(named)}
         return self._found[named]
 
-    def _find(self, slots: tuple[int, ...]) -> tuple[Pool, NDArray[np.int64]]:
+    def _find(self, slots: tuple[int, ...]) -> tuple[AnyPool, NDArray[np.int64]]:
         if not slots:
             raise DecodeError("a step needs at least one slot, but got none.")
         places = [self._place_of(slot) for slot in slots]
@@ -262,11 +301,11 @@ class OnnxStepper:
             raise DecodeError("a step must name a slot once, but one is named twice.")
         return pool, rows
 
-    def _place(self, slot: int, pool: Pool, row: int) -> None:
+    def _place(self, slot: int, pool: AnyPool, row: int) -> None:
         self._places[slot] = (pool, row)
         self._slots[pool, row] = slot
 
-    def _place_of(self, slot: int) -> tuple[Pool, int]:
+    def _place_of(self, slot: int) -> tuple[AnyPool, int]:
         try:
             return self._places[slot]
         except KeyError:

@@ -1,4 +1,7 @@
-"""The ingress deployment: a thin shim between Ray Serve and the API. `service.app` makes a deployment of it."""
+"""The ingress deployment: a thin shim between Ray Serve and the API. `service.app` makes a deployment of it.
+
+`Ingress` is called by Serve's proxy; `ListeningIngress` is the same with an HTTP server of its own.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from service.api.ports import ModelInfo
 from service.errors import NotReady
 from service.ingress.backend import Backend, BackendOptions, ServedModel
 from service.ingress.calls import EngineCalls, RetryOptions
+from service.ingress.listener import Listener
 from service.languages import Pair
 from service.logs import configure
 from service.metrics.families import HttpMetrics, RequestMetrics
@@ -50,9 +54,13 @@ class Ingress:
 
     def __serve_build_asgi_app__(self) -> Any:
         """Called by Serve after the constructor, in the event loop."""
+        return self._open(proxied=True)
+
+    def _open(self, proxied: bool) -> Any:
+        """Begin what the event loop does in the background; the application."""
         self._source.start()
         self._introduction = asyncio.get_running_loop().create_task(self._introduce())
-        return build_api(self._backend, self._settings, HttpMetrics(self._source.registry), proxied=True)
+        return build_api(self._backend, self._settings, HttpMetrics(self._source.registry), proxied=proxied)
 
     async def _scrape(self) -> str:
         try:
@@ -77,6 +85,28 @@ class Ingress:
         if self._introduction is not None:
             self._introduction.cancel()
         await self._source.close()
+
+
+class ListeningIngress(Ingress):
+    """An ingress that nothing stands in front of: it listens on the port of the settings itself."""
+
+    def __init__(self, settings: Settings, *translators: Any) -> None:
+        """See `Ingress`."""
+        super().__init__(settings, *translators)
+        # A second of the time that Serve gives is left to hand over the last counts.
+        patience = max(0.0, settings.graceful_shutdown_s - 1.0)
+        self._listener = Listener(settings.host, settings.port, patience)
+
+    async def check_health(self) -> None:
+        """Raise if nobody listens; Serve asks once before the replica counts as started, and so it starts here."""
+        if not self._listener.started:
+            self._listener.start(self._open(proxied=False))
+        self._listener.check()
+
+    async def __del__(self) -> None:
+        """Answer who is here; then as every ingress."""
+        await self._listener.close()
+        await super().__del__()
 
 
 def serve_model(bundle: Bundle, settings: Settings, handle: Any, metrics: RequestMetrics) -> ServedModel:

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import onnxruntime as ort
-from onnx import NodeProto, helper, numpy_helper
+from onnx import NodeProto, helper
 
-from model.export.blocks import top_k
 from model.export.graph import MICROSOFT, GraphWriter
+from model.export.stock import top_k
 from tests.model.native_library import NATIVE, session
 
 FAR = 40e6
@@ -86,6 +86,33 @@ def linear(native: bool, far: bool, rows: int, inputs: int, outputs: int) -> tup
             graph.constants[f"scale{i}"], names = np.float32(0.03), [f"q{i}", f"w{i}", f"scale{i}"]
             graph.add("QuantizeLinear", ["x", f"scale{i}", "zero"], [f"q{i}"])
             names += ["weight_scale", "zero", "weight_zero", "bias"]
+            graph.add("MatMulIntegerToFloat", names, [f"y{i}"], MICROSOFT)
+    return graph, count
+
+
+def forward(native: bool, far: bool, rows: int, width: int) -> tuple[Graph, int]:
+    rng, graph, hidden = np.random.default_rng(0), Graph(), 4 * width
+    count = copies(2 * width * hidden, far)
+    graph.inputs["x"] = rng.normal(size=(rows, 1, width)).astype(np.float32)
+    shared = np.empty((rows, 1, width), np.float32)
+    graph.constants = {"zero": np.uint8(128), "no_zero": np.uint8(0), "weight_zero": np.int8(0)}
+    for name, outputs in (("inner", hidden), ("outer", width)):
+        graph.constants |= {f"{name}_bias": np.zeros(outputs, np.float32)}
+        graph.constants |= {f"{name}_scale": np.full(outputs, 1e-3, np.float32)}
+    for i in range(count):
+        graph.constants[f"u{i}"] = rng.integers(-127, 128, (width, hidden)).astype(np.int8)
+        graph.constants[f"w{i}"] = rng.integers(-127, 128, (hidden, width)).astype(np.int8)
+        graph.outputs[f"y{i}"] = shared
+        if native:
+            names = ["x", f"u{i}", "inner_scale", "inner_bias", f"w{i}", "outer_scale", "outer_bias"]
+            graph.add("FeedForward", names, [f"y{i}"], NATIVE, scale=0.03, zero=128, hidden_scale=0.02)
+        else:
+            graph.constants |= {f"s{i}": np.float32(0.03), f"t{i}": np.float32(0.02)}
+            graph.add("QuantizeLinear", ["x", f"s{i}", "zero"], [f"q{i}"])
+            names = [f"q{i}", f"u{i}", f"s{i}", "inner_scale", "zero", "weight_zero", "inner_bias"]
+            graph.add("MatMulIntegerToFloat", names, [f"h{i}"], MICROSOFT)
+            graph.add("QuantizeLinear", [f"h{i}", f"t{i}", "no_zero"], [f"r{i}"])
+            names = [f"r{i}", f"w{i}", f"t{i}", "outer_scale", "no_zero", "weight_zero", "outer_bias"]
             graph.add("MatMulIntegerToFloat", names, [f"y{i}"], MICROSOFT)
     return graph, count
 
@@ -184,7 +211,7 @@ def best(native: bool, far: bool, rows: int, vocabulary: int, k: int) -> tuple[G
         writer.output(values, "values")
         writer.output(ids, "ids")
         graph.nodes = writer._nodes
-        graph.constants = {name: numpy_helper.to_array(held) for name, held in writer._constants.items()}
+        graph.constants = dict(writer._constants)
     return graph, 1
 
 
@@ -217,6 +244,11 @@ CASES: dict[str, list[tuple[str, Callable[..., tuple[Graph, int]], bool, tuple[o
         for rows in (1, 4, 8, 32, 128, 800)
         for far in (False, True)
         if rows < 128 or (outputs < 8000 and not far)
+    ],
+    "forward": [
+        (f"{rows} x {width} x {4 * width}", forward, rows < 100, (rows, width))
+        for width in (512, 256)
+        for rows in (1, 8, 32, 128, 800)
     ],
     "cross": [
         (f"{b} x {w} lanes, {h} x {k}, S = 25", cross, True, (Heads(b, w, h, k, 25),))

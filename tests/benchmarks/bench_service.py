@@ -1,7 +1,7 @@
 """The service under load, seen by its callers, beside the bare engine: what HTTP, text work and Ray cost.
 
     python -m tests.benchmarks.bench_service
-    python -m tests.benchmarks.bench_service --services laptop-split --callers 64
+    python -m tests.benchmarks.bench_service --services laptop --callers 64
 
 Each request holds one sentence; every caller sends the next one as soon as it has its answer. The bare engine is the
 batcher in this process: the same bundle, sentences, options, slots and threads, kept as full as the callers would. It
@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -37,6 +37,7 @@ from model.runtime.stepper import open_stepper
 from service.engine.opening import choose_precision, threads_for
 from service.settings import Settings
 from tests.benchmarks.report import machine
+from tests.system.running_service import descendants
 
 SENTENCES = tuple((Path(__file__).parent / "sentences.en").read_text(encoding="utf-8").splitlines())
 START_SECONDS = 120
@@ -50,14 +51,19 @@ CLUSTER = {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "
 class Started:
     """How a service is started."""
 
-    flags: tuple[str, ...] = ()
+    command: tuple[str, ...] = ("service.cli", "serve", "--log-level", "warning")
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
+SERVE = Started().command
 SERVICES = {
     "laptop": Started(),
-    "cluster": Started(environment=CLUSTER),
+    "proxy": Started((*SERVE, "--listener", "proxy")),
+    "cluster": Started((*SERVE, "--listener", "proxy", "--host", "0.0.0.0"), CLUSTER),
+    "one process": Started(("tests.benchmarks.one_process",)),
 }
+"""The defaults of a laptop; the same behind Ray's Python proxy; behind HAProxy, with the options of the cluster; and
+all in one process without Ray, as a bound of what could still be gained."""
 
 
 @dataclass
@@ -66,6 +72,8 @@ class Load:
 
     callers: int
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    """Processor time of the service, or of this process for the bare engine."""
     tokens: int = 0
     refused: int = 0
     latencies: list[float] = field(default_factory=list)
@@ -79,6 +87,7 @@ class Load:
             "refused": self.refused,
             "requests_per_second": len(self.latencies) / self.seconds,
             "tokens_per_second": self.tokens / self.seconds,
+            "cpu_ms_per_request": 1000 * self.cpu_seconds / len(self.latencies),
             "p50_ms": cuts[49],
             "p95_ms": cuts[94],
             "p99_ms": cuts[98],
@@ -108,7 +117,7 @@ class Bare:
             for turn in islice(turns, count):
                 batcher.add(turn, self._sources[turn % len(self._sources)], self._options)
 
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.process_time()
         ask(callers)
         while not batcher.idle:
             done = batcher.step()
@@ -116,8 +125,18 @@ class Bare:
                 load.latencies.append(finished.ended_at - finished.added_at)
                 load.tokens += len(finished.hypotheses[0].ids)
             ask(len(done))
-        load.seconds = time.perf_counter() - began
+        load.seconds, load.cpu_seconds = time.perf_counter() - began, time.process_time() - cpu
         return load
+
+
+def cpu_seconds(root: int) -> float:
+    """Processor time of all living processes below `root`."""
+    total = 0
+    for pid in descendants(root):
+        with suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            total += int(fields[11]) + int(fields[12])
+    return total / os.sysconf("SC_CLK_TCK")
 
 
 def _free_port() -> int:
@@ -144,8 +163,7 @@ def _wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
 def _service(started: Started) -> Iterator[str]:
     """A service of this machine's own; its URL."""
     port = _free_port()
-    command = [Path(sys.executable).with_name("python"), "-m", "service.cli", "serve", "--port", str(port)]
-    command += ["--log-level", "warning", *started.flags]
+    command = [sys.executable, "-m", *started.command, "--port", str(port)]
     with subprocess.Popen(command, stdout=sys.stderr, env={**os.environ, **started.environment}) as process:
         try:
             url = f"http://127.0.0.1:{port}"
@@ -156,26 +174,59 @@ def _service(started: Started) -> Iterator[str]:
             process.wait(STOP_SECONDS)
 
 
-async def _caller(client: httpx.AsyncClient, turns: Iterator[int], load: Load) -> None:
-    for turn in turns:
-        body = {"text": SENTENCES[turn % len(SENTENCES)], "source": "en", "target": "de"}
-        started = time.perf_counter()
-        answer = await client.post("/v1/translate", json=body)
-        if answer.status_code == httpx.codes.OK:
-            load.latencies.append(time.perf_counter() - started)
-            load.tokens += answer.json()["usage"]["target_tokens"]
-        else:
-            load.refused += 1
+class _Connection:
+    """As little of an HTTP client as will do: a good one takes as much of the processor as the service does."""
+
+    def __init__(self, url: str) -> None:
+        self._host, _, self._port = url.removeprefix("http://").partition(":")
+
+    async def __aenter__(self) -> _Connection:
+        self._reader, self._writer = await asyncio.open_connection(self._host, int(self._port))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._writer.close()
+        await self._writer.wait_closed()
+
+    async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
+        """Status and body of the answer. What stands in front may have closed an idle connection; then by a new one."""
+        try:
+            return await self._post(path, body)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            await self.__aenter__()
+            return await self._post(path, body)
+
+    async def _post(self, path: str, body: bytes) -> tuple[int, bytes]:
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: {self._host}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
+        self._writer.write(head.encode() + body)
+        lines = (await self._reader.readuntil(b"\r\n\r\n")).decode().lower().split("\r\n")
+        length = next(int(line.partition(":")[2]) for line in lines if line.startswith("content-length:"))
+        return int(lines[0].split()[1]), await self._reader.readexactly(length)
+
+
+async def _caller(url: str, turns: Iterator[int], load: Load) -> None:
+    async with _Connection(url) as connection:
+        for turn in turns:
+            text = SENTENCES[turn % len(SENTENCES)]
+            body = json.dumps({"text": text, "source": "en", "target": "de"}).encode()
+            started = time.perf_counter()
+            status, answer = await connection.post("/v1/translate", body)
+            if status == httpx.codes.OK:
+                load.latencies.append(time.perf_counter() - started)
+                load.tokens += json.loads(answer)["usage"]["target_tokens"]
+            else:
+                load.refused += 1
 
 
 async def _measure(url: str, callers: int, requests: int) -> Load:
     load = Load(callers)
     turns = iter(range(requests))
-    limits = httpx.Limits(max_connections=callers, max_keepalive_connections=callers)
-    async with httpx.AsyncClient(base_url=url, limits=limits, timeout=60) as client:
-        started = time.perf_counter()
-        await asyncio.gather(*(_caller(client, turns, load) for _ in range(callers)))
-        load.seconds = time.perf_counter() - started
+    started, cpu = time.perf_counter(), cpu_seconds(os.getpid())
+    await asyncio.gather(*(_caller(url, turns, load) for _ in range(callers)))
+    load.seconds, load.cpu_seconds = time.perf_counter() - started, cpu_seconds(os.getpid()) - cpu
     return load
 
 
@@ -200,15 +251,16 @@ def _middle(records: Sequence[dict[str, float]]) -> dict[str, float]:
 
 def _costs(served: dict[str, float], alone: dict[str, float]) -> dict[str, float]:
     return {
-        "throughput_ratio": served["tokens_per_second"] / alone["tokens_per_second"],
+        "throughput_ratio": served["requests_per_second"] / alone["requests_per_second"],
         "added_p50_ms": served["p50_ms"] - alone["p50_ms"],
         "added_p95_ms": served["p95_ms"] - alone["p95_ms"],
     }
 
 
 HEAD = (
-    "| service | callers | requests/s | target tokens/s | p50 ms | p95 ms | bare tokens/s | bare p50 | bare p95 "
-    "| × bare | + p50 ms | refused |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+    "| service | callers | requests/s | target tokens/s | p50 ms | p95 ms | CPU ms "
+    "| bare tokens/s | bare p50 | bare p95 | bare CPU ms | × bare | + p50 ms | refused |\n"
+    "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
 )
 
 
@@ -223,9 +275,11 @@ def _row(record: dict[str, object]) -> str:
         f"{served['tokens_per_second']:.0f}",
         f"{served['p50_ms']:.1f}",
         f"{served['p95_ms']:.1f}",
+        f"{served['cpu_ms_per_request']:.1f}",
         f"{alone['tokens_per_second']:.0f}",
         f"{alone['p50_ms']:.1f}",
         f"{alone['p95_ms']:.1f}",
+        f"{alone['cpu_ms_per_request']:.1f}",
         f"**{record['throughput_ratio']:.2f}**",
         f"**{record['added_p50_ms']:.1f}**",
         f"{served['refused']:.0f}",

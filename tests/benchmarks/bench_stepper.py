@@ -20,7 +20,7 @@ import torch
 from model.config import PRESETS, preset
 from model.export.exporter import export_graphs
 from model.nn.transformer import Transformer
-from model.ports import OPERATORS
+from model.ports import CPU_OPERATORS
 from model.runtime.sessions import RuntimeOptions
 from model.runtime.stepper import OnnxStepper, open_graphs
 
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--preset", choices=PRESETS, default="small")
     parser.add_argument("--vocabulary", type=int, default=8064)
     parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--operators", nargs="+", choices=OPERATORS, default=list(OPERATORS))
+    parser.add_argument("--operators", nargs="+", choices=CPU_OPERATORS, default=list(CPU_OPERATORS))
     options = parser.parse_args()
     torch.manual_seed(0)
     config = preset(options.preset, options.vocabulary)

@@ -13,12 +13,15 @@ import numpy as np
 import sentencepiece as spm
 import torch
 
+from model.bundle import Bundle
 from model.config import ModelConfig
 from model.export.exporter import ExportRecord, export_graphs
+from model.export.recover import recover_state_dict
 from model.nn.transformer import Transformer
 from model.ports import Operators
 from model.runtime.sessions import RuntimeOptions
 from model.runtime.stepper import OnnxStepper, open_graphs
+from service.settings import BUNDLED
 
 TEXTS = (
     "Yes.",
@@ -50,6 +53,7 @@ VARIANTS = {
         "vocab_size": 300,
         "decoder_layers": 1,
     },
+    "gated": {"gated": True, "positions": "learned"},
 }
 """Overrides of `tiny_config` that between them take every choice of a configuration, and an odd vocabulary."""
 
@@ -176,3 +180,10 @@ def train_tokenizer(folder: Path, vocab_size: int = 384) -> Path:
         minloglevel=2,
     )
     return folder / "tokenizer.model"
+
+
+@cache
+def shipped() -> tuple[Bundle, dict[str, torch.Tensor]]:
+    """The bundle that ships, and its weights as a state dict."""
+    bundle = Bundle.open(BUNDLED / "en-de")
+    return bundle, {name: torch.from_numpy(array) for name, array in recover_state_dict(bundle).items()}

@@ -17,7 +17,7 @@ def test_a_preset_survives_the_way_to_json_and_back(name: str) -> None:
         ("heads", 7, "multiple of heads"),
         ("dropout", 1.0, r"\[0, 1\)"),
         ("norm_order", "middle", "post, pre"),
-        ("positions", "learned", "interleaved, halves"),
+        ("positions", "guessed", "interleaved, halves, learned"),
         ("activation", "tanh", "relu, gelu"),
         ("eos_id", 1, "four different ids"),
         ("unk_id", 32_000, "below vocab_size"),

@@ -28,13 +28,16 @@ class Exported:
         self.precisions, self.graph_paths = record.precisions, record.graph_paths
 
 
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("norm_order", ["pre", "post"])
-def test_float32_weights_come_back_as_they_were(tmp_path: Path, tied: bool, norm_order: str) -> None:
-    config = preset("small", 50, **SIZES, tie_embeddings=tied, norm_order=norm_order)
+@pytest.mark.parametrize(
+    "choices",
+    [{}, {"tie_embeddings": False, "norm_order": "post"}, {"gated": True, "positions": "learned"}],
+    ids=["small", "paper", "gated"],
+)
+def test_float32_weights_come_back_as_they_were(tmp_path: Path, choices: dict[str, object]) -> None:
+    config = preset("small", 50, **SIZES, **choices)
     weights = Transformer(config).state_dict()
     found = recover_state_dict(Exported(config, weights, tmp_path, "f32"))  # type: ignore[arg-type]
-    assert found.keys() == {name for name in weights if not name.startswith("positions")}
+    assert found.keys() == weights.keys()
     for name, value in found.items():
         np.testing.assert_allclose(value, weights[name].numpy(), rtol=1e-6, err_msg=name)
 

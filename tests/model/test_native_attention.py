@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import onnxruntime as ort
 import pytest
@@ -201,6 +203,18 @@ def test_a_tree_step_refuses_to_write_outside_the_cache(index):
         Exception, match="TreeAttention: write_index and the lanes after it must lie within the capacity"
     ):
         tree_attention(1).run(None, feeds)
+
+
+def test_threads_that_share_a_session_do_not_disturb_each_other():
+    rng = np.random.default_rng(14)
+    attention = tree_attention(2)
+    several = [tree_feeds(rng, rows, 2, 2, 20 + 30 * rows, 64) for rows in (1, 2, 3, 4)]
+    alone = [attention.run(None, feeds)[0] for feeds in several]
+    with ThreadPoolExecutor(len(several)) as pool:
+        for _ in range(20):
+            together = pool.map(lambda feeds: attention.run(None, feeds)[0], several)
+            for found, expected in zip(together, alone, strict=True):
+                np.testing.assert_array_equal(found, expected)
 
 
 def self_attention(heads):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -102,6 +104,31 @@ def test_a_linear_map_that_gives_heads_is_the_plain_one_turned(*, seed, rows, so
     np.testing.assert_array_equal(y, turned)
 
 
+@EXACT
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    rows=st.integers(1, 30) | st.sampled_from([97, 200]),
+    inputs=st.integers(1, 100),
+    hidden=st.integers(1, 200),
+    zero=st.integers(0, 255),
+    residual=st.booleans(),
+)
+def test_a_feed_forward_is_two_linear_maps_with_a_relu_between_bit_for_bit(
+    *, seed, rows, inputs, hidden, zero, residual
+):
+    rng = np.random.default_rng(seed)
+    inner, outer = linear_parts(rng, inputs, hidden), linear_parts(rng, hidden, inputs)
+    feeds = {"x": rng.normal(size=(rows, inputs)).astype(np.float32)}
+    (middle,) = native_linear(inner, 0.03, zero, relu=1).run(None, feeds)
+    scale = float(max(middle.max(), 1e-3) / 300)  # some hidden numbers are out of range
+    rest = {"residual": rng.normal(size=(rows, inputs)).astype(np.float32)} if residual else {}
+    (expected,) = native_linear(outer, scale, 0, residual=residual).run(None, {"x": middle} | rest)
+    parts = {f"inner_{name}": value for name, value in inner.items()} | outer
+    node = native("FeedForward", ["x", *parts, *rest], ["y"], scale=0.03, zero=zero, hidden_scale=scale)
+    (y,) = session([node], dict.fromkeys(feeds | rest, "f"), {"y": "f"}, parts).run(None, feeds | rest)
+    np.testing.assert_array_equal(y, expected)
+
+
 def test_a_row_of_a_linear_map_has_the_same_bits_alone_and_anywhere_in_any_batch():
     rng = np.random.default_rng(3)
     linear = native_linear(linear_parts(rng, 130, 100), 0.02, 100)
@@ -111,6 +138,18 @@ def test_a_row_of_a_linear_map_has_the_same_bits_alone_and_anywhere_in_any_batch
         for begin in (0, 210 - count):
             chosen = slice(begin, begin + count)
             np.testing.assert_array_equal(linear.run(None, {"x": x[chosen]})[0], alone[chosen])
+
+
+def test_threads_that_share_a_linear_map_do_not_disturb_each_other():
+    rng = np.random.default_rng(15)
+    linear = native_linear(linear_parts(rng, 256, 128), 0.02, 100)
+    several = [rng.normal(size=(rows, 256)).astype(np.float32) for rows in (1, 7, 50, 200)]
+    alone = [linear.run(None, {"x": x})[0] for x in several]
+    with ThreadPoolExecutor(len(several)) as pool:
+        for _ in range(20):
+            together = pool.map(lambda x: linear.run(None, {"x": x})[0], several)
+            for found, expected in zip(together, alone, strict=True):
+                np.testing.assert_array_equal(found, expected)
 
 
 def test_a_linear_map_survives_what_is_no_number():

@@ -74,6 +74,7 @@ def test_the_last_sentinel_stands_for_all_that_is_too_much() -> None:
         # placeholders
         ("Hi %1$s, you have %d files in %(place)s.", ["%1$s", "%d", "%(place)s"]),
         ("Rows (100%%) of {0}, {name}, {{ name }} and ${x}", ["100%%", "{0}", "{name}", "{{ name }}", "${x}"]),
+        ("Style %STYLE_NAME% of %EXTENSION, %Snow", ["%STYLE_NAME%", "%EXTENSION", "%S"]),
         ("Set $HOME and :name to %1 of %PRODUCTNAME.", ["$HOME", ":name", "%1", "%PRODUCTNAME"]),
         ("cannot open `%s': No such file `%s' here", ["%s", "%s"]),
         # markup, entities, code

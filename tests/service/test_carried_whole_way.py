@@ -11,7 +11,7 @@ import httpx
 import numpy as np
 import pytest
 
-from model.bundle import Bundle, BundleContents, DecodingDefaults, write_bundle
+from model.bundle import Bundle
 from model.decode.batcher import Batcher
 from model.decode.reference import ReferenceStepper
 from service.api.application import build_api
@@ -22,8 +22,7 @@ from service.ingress.backend import Backend
 from service.ingress.deployment import serve_model
 from service.metrics.families import EngineMetrics, HttpMetrics, ModelLabels, RequestMetrics, open_registry
 from service.settings import Settings
-from tests.model.networks import exported, train_tokenizer
-from training.subwords import with_sentinels
+from tests.service.tiny_bundle import tiny_bundle
 
 SHIPPED = Path(__file__).resolve().parents[2] / "service" / "bundled" / "en-de"
 TEXTS = {
@@ -36,28 +35,6 @@ TEXTS = {
     "Open the file `a  b.txt` in v1.2.3 at 10:30, 🙈 please.": ("`a  b.txt`", "v1.2.3", "10:30", "🙈"),
     "It&#39;s 744,49 € for {name}, {{count}} or ${x}.": ("&#39;", "744,49", "{name}", "{{count}}", "${x}"),
 }
-
-
-@pytest.fixture(scope="module")
-def with_sentinel_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny random network whose vocabulary ends in sentinels."""
-    made, folder = exported("tied"), tmp_path_factory.mktemp("sentinels")
-    tokenizer = train_tokenizer(folder, made.config.vocab_size - 32)
-    tokenizer.write_bytes(with_sentinels(tokenizer.read_bytes()))
-    contents = BundleContents(
-        name="tiny-en-de",
-        version="8",
-        source_languages=("en",),
-        target_languages=("de",),
-        config=made.config,
-        precisions=made.record.precisions,
-        graph_files=made.record.files,
-        tokenizer=tokenizer,
-        model_card="# tiny\n",
-        decoding=DecodingDefaults(beam_size=2, length_penalty=0.6),
-        calibration=made.record.calibration,
-    )
-    return write_bundle(folder / "bundle", contents).path
 
 
 FIRST_SENTINEL = 384 - 32
@@ -117,21 +94,19 @@ async def test_the_bundle_that_ships_loses_nothing(options):
 
 
 @pytest.mark.parametrize("options", [{}, {"beam_size": 1}, {"n_best": 2, "return_scores": True}])
-async def test_a_random_network_with_sentinels_loses_nothing_and_says_what_was_fragmented(
-    with_sentinel_bundle, options
-):
-    async with client(with_sentinel_bundle) as service:
+async def test_a_random_network_with_sentinels_loses_nothing_and_says_what_was_fragmented(options):
+    async with client(tiny_bundle(sentinels=True)) as service:
         slots = await service.slots(*TEXTS, max_length=25, **options)
         assert_carried(slots)
         assert service.fragmented() >= sum(slot.get("fragmented", False) for slot in slots) > 0
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-async def test_a_network_that_would_forget_is_made_to_carry(with_sentinel_bundle, beam_size):
-    labels = ModelLabels(model="toy", version="1", precision="f32", provider="cpu")
+async def test_a_network_that_would_forget_is_made_to_carry(beam_size):
+    labels = ModelLabels(model="toy", version="1", precision="f32", provider="cpu", operators="stock")
     stepper = ReferenceStepper(forgetful, 384, 224)
     engine = Engine(Batcher(stepper), EngineMetrics(open_registry("engine"), labels))
-    async with client(with_sentinel_bundle, engine) as service:
+    async with client(tiny_bundle(sentinels=True), engine) as service:
         slots = await service.slots(*TEXTS, "Nothing here.", beam_size=beam_size, repetition_guard=False)
         assert_carried(slots[:-1])
         assert not any(slot.get("fragmented") for slot in slots)
@@ -139,10 +114,10 @@ async def test_a_network_that_would_forget_is_made_to_carry(with_sentinel_bundle
         assert "you have" in slots[1]["text"]
 
 
-async def test_a_token_of_what_is_carried_is_shown_as_what_it_stands_for(with_sentinel_bundle):
-    labels = ModelLabels(model="toy", version="1", precision="f32", provider="cpu")
+async def test_a_token_of_what_is_carried_is_shown_as_what_it_stands_for():
+    labels = ModelLabels(model="toy", version="1", precision="f32", provider="cpu", operators="stock")
     engine = Engine(Batcher(ReferenceStepper(forgetful, 384, 224)), EngineMetrics(open_registry("engine"), labels))
-    async with client(with_sentinel_bundle, engine) as service:
+    async with client(tiny_bundle(sentinels=True), engine) as service:
         (slot,) = await service.slots("See A4 now.", return_scores=True)
         assert "A4" in [token["token"] for token in slot["scores"]["tokens"]]
 

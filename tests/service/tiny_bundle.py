@@ -11,13 +11,18 @@ from tempfile import mkdtemp
 
 from model.bundle import BundleContents, DecodingDefaults, write_bundle
 from model.ports import ROLES
+from model.tokenizer import SENTINELS
 from tests.model.networks import Exported, exported, exported_copying, train_tokenizer
+from training.subwords import with_sentinels
 
 
 @cache
-def tiny_bundle() -> Path:
-    """Its folder; it translates English into German, in a way. Made once for the whole run of the tests."""
-    return _written(exported("tied"), "tiny-en-de")
+def tiny_bundle(*, sentinels: bool = False) -> Path:
+    """Its folder; it translates English into German, in a way. Made once for the whole run of the tests.
+
+    With `sentinels` these are the last pieces of its vocabulary, which is no larger for that.
+    """
+    return _written(exported("tied"), "tiny-en-de", sentinels=sentinels)
 
 
 @cache
@@ -37,9 +42,13 @@ def heedless_bundle() -> Path:
     return _written(replace(made, record=replace(made.record, precisions=precisions)), "heedless")
 
 
-def _written(made: Exported, name: str) -> Path:
+def _written(made: Exported, name: str, *, sentinels: bool = False) -> Path:
     folder = Path(mkdtemp())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    size = made.config.vocab_size
+    tokenizer = train_tokenizer(folder, size - len(SENTINELS) if sentinels else size)
+    if sentinels:
+        tokenizer.write_bytes(with_sentinels(tokenizer.read_bytes()))
     contents = BundleContents(
         name=name,
         version="7",
@@ -49,7 +58,7 @@ def _written(made: Exported, name: str) -> Path:
         precisions=made.record.precisions,
         weights=made.record.weights,
         graph_files=made.record.files,
-        tokenizer=train_tokenizer(folder, made.config.vocab_size),
+        tokenizer=tokenizer,
         model_card="# tiny\n",
         decoding=DecodingDefaults(beam_size=2, length_penalty=0.6),
         calibration=made.record.calibration,

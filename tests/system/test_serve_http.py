@@ -23,10 +23,11 @@ pytestmark = pytest.mark.slow
 TEXT = "The file could not be opened."
 
 
-@pytest.fixture(scope="module")
-def service():
-    """One engine replica with one slot and a short queue."""
+@pytest.fixture(scope="module", params=["ingress", "proxy"])
+def service(request):
+    """One engine replica with one slot and a short queue; before its ingress stands nothing, or Ray's proxy."""
     running = RunningService(
+        listener=request.param,
         bundles=endless_bundle(),
         max_slots=1,
         max_source_tokens=32,
@@ -168,14 +169,33 @@ def test_it_listens_on_loopback_only(service):
     assert _listening_addresses(service.port) == {"127.0.0.1"}
 
 
-def test_ctrl_c_ends_it_cleanly_and_leaves_no_process(service):
+def test_an_ingress_that_is_killed_is_replaced_on_the_same_port(service):
+    (ingress,) = service.processes("ray::ServeReplica:dragoman:ingress")
+    os.kill(ingress, signal.SIGKILL)
+    _until(lambda: not alive(ingress))
+    _until(lambda: _answers(service), 60.0)
+
+
+def test_ctrl_c_answers_who_is_here_ends_cleanly_and_leaves_no_process(service):
     processes = [service.process.pid, *service.processes()]
     assert len(processes) > 5
-    seconds = service.stop(signal.SIGINT)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(service.translate, [f"This is boat number {n} here." for n in range(20)])
+        _until(lambda: service.metrics()[f"translation_batch_rows_active {NAME}"] > 0)
+        seconds = service.stop(signal.SIGINT)
+        answer = asked.result()
     say(f"ended {seconds:.1f} s after the signal")
+    assert (answer.status, len(answer.texts)) == (200, 20)
     assert service.process.returncode == 0
     _until(lambda: not any(map(alive, processes)))
     assert "Traceback" not in service.log_text()
+
+
+def _answers(service):
+    try:
+        return service.translate(TEXT).status == 200
+    except OSError:
+        return False
 
 
 def _listening_addresses(port):

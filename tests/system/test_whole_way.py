@@ -24,7 +24,7 @@ target = "de"
 kind = "tsv"
 path = "digits.tsv"
 [tokenizer]
-vocab_size = 300
+vocab_size = 332
 [model]
 preset = "small"
 d_model = 64
@@ -45,6 +45,8 @@ max_length = 32
 validate_every = 300
 checkpoint_every = 150
 average = 1
+[noise]
+carried = 0.3
 [publish]
 name = "digits"
 precisions = ["int8", "f32"]
@@ -121,3 +123,11 @@ def test_lines_blank_lines_and_outer_space_come_back_as_they_came(service: Runni
     lines = [*("one two\n\n" for _ in range(9)), "  three four \r\n", "\t\n", "five six"]
     found = service.translate("".join(lines)).texts[0]
     assert found == "".join([*("zwei eins\n\n" for _ in range(9)), "  vier drei \r\n", "\t\n", "sechs fünf"])
+
+
+def test_what_is_no_language_comes_back_exactly(service: RunningService) -> None:
+    carried = ["%s", "<b>", "https://example.org/a?b=c", "3.5", "🙈", "`x  y`", "{name}", "A4"]
+    asked = [f"one two {span}" for span in carried] + [f"{span} three four, five" for span in carried]
+    found = service.translate(asked).texts
+    assert all(text.count(span) == 1 for text, span in zip(found, [*carried, *carried], strict=True))
+    assert all({"zwei", "vier"} & set(text.split()) for text in found)

@@ -1,6 +1,7 @@
 // The entry that ONNX Runtime calls, and what Python asks before it. Compiled for any CPU of the family.
 #include "add_norm.h"
 #include "cross_attention.h"
+#include "feed_forward.h"
 #include "quantized_linear.h"
 #include "self_attention.h"
 #include "top_log_probs.h"
@@ -39,7 +40,7 @@ EXPORTED OrtStatus* RegisterCustomOps(OrtSessionOptions* options, const OrtApiBa
         static OrtCustomOpDomain* const domain = [&] {
             OrtCustomOpDomain* made = nullptr;
             check(api, ort::create_domain(api, "dragoman", &made));
-            for (const OrtCustomOp* op : {one<QuantizedLinear>(), one<TreeAttention>(), one<CrossAttention>(),
+            for (const OrtCustomOp* op : {one<QuantizedLinear>(), one<FeedForward>(), one<TreeAttention>(), one<CrossAttention>(),
                                           one<SelfAttention>(), one<TopLogProbs>(), one<AddNorm>()}) {
                 check(api, ort::add_to_domain(api, made, op));
             }

@@ -14,12 +14,15 @@ public:
           high_(_mm512_set1_ps(float(255 - zero))),
           zero_(_mm512_set1_epi32(zero)) {}
 
+    // Sixteen bytes.
+    void store(__m512 x, uint8_t* bytes) const {
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(bytes), _mm512_cvtepi32_epi8(integers(x)));
+    }
+
     // x (count) -> bytes (count, then zeros up to a multiple of 4).
     void row(const float* x, int64_t count, uint8_t* bytes) const {
         int64_t i = 0;
-        for (; i + kLanes <= count; i += kLanes) {
-            _mm_storeu_si128(reinterpret_cast<__m128i*>(bytes + i), _mm512_cvtepi32_epi8(integers(_mm512_loadu_ps(x + i))));
-        }
+        for (; i + kLanes <= count; i += kLanes) store(_mm512_loadu_ps(x + i), bytes + i);
         if (i == count) return;
         const __mmask16 lanes = first(count - i), stored = first((count - i + 3) / 4 * 4);
         const __m512i tail = _mm512_maskz_mov_epi32(lanes, integers(_mm512_maskz_loadu_ps(lanes, x + i)));

@@ -7,7 +7,7 @@
 // QuantizeLinear and MatMulIntegerToFloat, in any batch.
 #pragma once
 
-#include "packed_weight.h"
+#include "packed_linear.h"
 
 namespace dragoman {
 
@@ -25,22 +25,14 @@ public:
     void compute(const Call& call) const;
 
 private:
-    struct Places;
-    struct Rows;
-    template <int rows, int ahead>
-    void block(const Rows& at, int64_t panel, const int8_t* next) const;
-    template <int ahead>
-    void block(int rows, const Rows& at, int64_t panel, const int8_t* next) const;
-    void chunk(const Rows& all, int64_t rows, const Places& places) const;
+    float* output(const Call& call, const Tensor<const float>& x) const;
 
     float scale_;
-    int32_t zero_;
+    int64_t zero_;
     bool relu_;
     bool residual_;
     int64_t heads_;  // 0: y keeps the axes of x
-    PackedWeight weight_;
-    Aligned<float> scales_;  // (panels · 64): s_x s_n
-    Aligned<float> bias_;    // (panels · 64)
+    PackedLinear map_;
 };
 
 }  // namespace dragoman

@@ -1,0 +1,133 @@
+// One linear map of unsigned bytes: its weight as the product wants it, and the product.
+//
+// A weight is kept as panels of 64 outputs, in each four inputs of an output side by side. Where the outputs go, and what is
+// done to them before, is the business of a sink; it is told of a panel, and then given sixteen outputs of a row at a time.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+
+#include "operator.h"
+#include "simd.h"
+
+namespace dragoman {
+
+inline constexpr int64_t kPanel = 64;     // outputs in a panel: four registers of sixteen sums
+inline constexpr int64_t kGroup = 4;      // inputs that one product instruction adds up
+inline constexpr int64_t kLine = 64;      // bytes of a cache line
+inline constexpr int64_t kMostRows = 6;   // 6 rows · 4 registers of sums leave room for weights and one input
+inline constexpr int64_t kChunk = 96;     // rows that are multiplied together: their bytes stay in the second cache
+inline constexpr int64_t kAhead = 4096;   // bytes by which a single pass over the weights fetches ahead
+
+// sum += Σ₄ x · w, unsigned by signed bytes. As the intrinsic, but compilers copy that one's sums to and fro.
+inline void add_products(__m512i& sum, __m512i x, __m512i w) { asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w)); }
+
+class PackedLinear {
+public:
+    // From three constant inputs of the node, the first being `input`: weight s8 (K, N), its scales f32 (N), bias f32 (N).
+    PackedLinear(const Node& node, size_t input, float scale, int64_t zero);
+
+    int64_t inputs() const { return inputs_; }
+    int64_t outputs() const { return outputs_; }
+    // Bytes from one row of input to the next: whole cache lines.
+    int64_t stride() const { return (groups_ * kGroup + kLine - 1) / kLine * kLine; }
+
+    // Rows (rows, K) by the weight (K, N), with scales and bias; `rows` is at most kChunk.
+    //
+    // Panel after panel, in each block after block of rows. All blocks together fetch the next panel.
+    template <class Sink>
+    void multiply(const uint8_t* bytes, int64_t rows, Sink& sink) const {
+        const int64_t blocks = (rows + kMostRows - 1) / kMostRows, size = panel_bytes();
+        for (int64_t panel = 0; panel < panels_; ++panel) {
+            const int8_t* weights = weights_.data() + panel * size;
+            sink.panel(panel * kPanel);
+            for (int64_t i = 0; i < blocks; ++i) {
+                const Block at{bytes, rows * i / blocks, rows * (i + 1) / blocks, panel};
+                if (blocks == 1)
+                    block<4>(at, weights + kAhead, sink);
+                else if (blocks == 2)
+                    block<2>(at, weights + size + i * size / 2, sink);
+                else if (i < 4)
+                    block<1>(at, weights + size + i * size / 4, sink);
+                else
+                    block<0>(at, weights, sink);
+            }
+        }
+    }
+
+private:
+    struct Block {
+        const uint8_t* bytes;
+        int64_t from, to;  // rows
+        int64_t panel;
+    };
+
+    int64_t panel_bytes() const { return groups_ * kPanel * kGroup; }
+    void pack(const int8_t* weight, int64_t zero);
+
+    template <int ahead, class Sink>
+    void block(const Block& at, const int8_t* next, Sink& sink) const {
+        switch (at.to - at.from) {
+            case 1: return block_of<1, ahead>(at, next, sink);
+            case 2: return block_of<2, ahead>(at, next, sink);
+            case 3: return block_of<3, ahead>(at, next, sink);
+            case 4: return block_of<4, ahead>(at, next, sink);
+            case 5: return block_of<5, ahead>(at, next, sink);
+            default: return block_of<6, ahead>(at, next, sink);
+        }
+    }
+
+    // (rows, K) by one panel (K, 64) -> (rows, 64). Fetches `ahead` lines of `next` for each four inputs.
+    template <int rows, int ahead, class Sink>
+    void block_of(const Block& at, const int8_t* next, Sink& sink) const {
+        const int8_t* weights = weights_.data() + at.panel * panel_bytes();
+        const int64_t column = at.panel * kPanel, apart = stride();
+        const uint8_t* bytes = at.bytes + at.from * apart;
+        __m512i sum[rows][4];
+#pragma GCC unroll 8
+        for (int v = 0; v < 4; ++v) {
+            const __m512i start = _mm512_load_si512(&start_[column + v * kLanes]);
+#pragma GCC unroll 8
+            for (int r = 0; r < rows; ++r) sum[r][v] = start;
+        }
+        for (int64_t k = 0; k < groups_; ++k) {
+            __m512i w[4];
+#pragma GCC unroll 8
+            for (int v = 0; v < 4; ++v) w[v] = _mm512_load_si512(weights + (k * 4 + v) * kLine);
+            // A single pass wants them at once; else the next panel waits in the second cache, this one fills the first.
+#pragma GCC unroll 8
+            for (int i = 0; i < ahead; ++i) _mm_prefetch(next + (k * ahead + i) * kLine, ahead == 4 ? _MM_HINT_T0 : _MM_HINT_T1);
+#pragma GCC unroll 8
+            for (int r = 0; r < rows; ++r) {
+                int32_t four;
+                std::memcpy(&four, bytes + r * apart + k * kGroup, sizeof four);
+                const __m512i x = _mm512_set1_epi32(four);
+#pragma GCC unroll 8
+                for (int v = 0; v < 4; ++v) add_products(sum[r][v], x, w[v]);
+            }
+        }
+#pragma GCC unroll 8
+        for (int v = 0; v < 4; ++v) {
+            const int64_t n = column + v * kLanes;
+            const __mmask16 lanes = first(outputs_ - n);
+            const __m512 scale = _mm512_load_ps(&scales_[n]), bias = _mm512_load_ps(&bias_[n]);
+#pragma GCC unroll 8
+            for (int r = 0; r < rows; ++r) {
+                const __m512 y = _mm512_add_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(sum[r][v]), scale), bias);
+                sink.put(at.from + r, v, lanes, y);
+            }
+        }
+    }
+
+    int64_t inputs_ = 0;   // K
+    int64_t outputs_ = 0;  // N
+    int64_t groups_ = 0;   // ⌈K / 4⌉
+    int64_t panels_ = 0;   // ⌈N / 64⌉
+    // Zeros where K or N end earlier.
+    Aligned<int8_t> weights_;  // (panels, groups, 64, 4)
+    Aligned<int32_t> start_;   // (panels · 64): − zero point of x · sum of the output's weights
+    Aligned<float> scales_;    // (panels · 64): s_x s_n
+    Aligned<float> bias_;      // (panels · 64)
+};
+
+}  // namespace dragoman

@@ -1,0 +1,83 @@
+// What becomes of the outputs of a linear map: floats in their place, or bytes for the next map.
+#pragma once
+
+#include "packed_linear.h"
+#include "quantise.h"
+
+namespace dragoman {
+
+// Where floats go: output n of row r to row(r) + column(n).
+struct Places {
+    int64_t outputs;    // N
+    int64_t head;       // numbers of a head side by side; N if there are no heads
+    int64_t positions;  // S; 1 if there are no heads
+
+    int64_t row(int64_t r) const { return r / positions * positions * outputs + r % positions * head; }
+    int64_t column(int64_t n) const { return n / head * head * positions + n % head; }
+};
+
+// relu?(y) + residual?, for a chunk of rows of which the first is `begin`.
+class FloatSink {
+public:
+    FloatSink(const Places& places, bool relu, const float* residual, float* y)
+        : places_(places), relu_(relu), residual_(residual), y_(y) {}
+
+    void rows(int64_t begin, int64_t count) {
+        for (int64_t r = 0; r < count; ++r) row_[r] = places_.row(begin + r);
+    }
+
+    void panel(int64_t column) {
+        for (int v = 0; v < kPanel / kLanes; ++v) column_[v] = places_.column(column + v * kLanes);
+    }
+
+    void put(int64_t row, int v, __mmask16 lanes, __m512 y) const {
+        const int64_t place = row_[row] + column_[v];
+        if (relu_) y = _mm512_max_ps(y, _mm512_setzero_ps());
+        if (residual_) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(lanes, residual_ + place));
+        _mm512_mask_storeu_ps(y_ + place, lanes, y);
+    }
+
+private:
+    Places places_;
+    bool relu_;
+    const float* residual_;
+    float* y_;
+    int64_t row_[kChunk];
+    int64_t column_[kPanel / kLanes];
+};
+
+// relu(y) as unsigned bytes, whole panels: what lies past the last output meets weights of zero.
+class ByteSink {
+public:
+    ByteSink(const Quantiser& quantiser, uint8_t* bytes, int64_t stride)
+        : quantiser_(quantiser), bytes_(bytes), stride_(stride) {}
+
+    void panel(int64_t column) { column_ = column; }
+
+    void put(int64_t row, int v, __mmask16, __m512 y) const {
+        quantiser_.store(_mm512_max_ps(y, _mm512_setzero_ps()), bytes_ + row * stride_ + column_ + v * kLanes);
+    }
+
+private:
+    const Quantiser& quantiser_;
+    uint8_t* bytes_;
+    int64_t stride_;
+    int64_t column_ = 0;
+};
+
+// Calls work(begin, count, bytes) for chunks of rows of x (rows, K), quantised.
+template <class Work>
+void in_chunks(const float* x, int64_t rows, const PackedLinear& map, const Quantiser& quantiser, Work work) {
+    struct Quantised;
+    uint8_t* bytes = scratch<Quantised, uint8_t>(std::min(rows, kChunk) * map.stride());
+    const int64_t chunks = (rows + kChunk - 1) / kChunk;
+    for (int64_t c = 0; c < chunks; ++c) {
+        const int64_t begin = rows * c / chunks, count = rows * (c + 1) / chunks - begin;
+        for (int64_t r = 0; r < count; ++r) {
+            quantiser.row(x + (begin + r) * map.inputs(), map.inputs(), bytes + r * map.stride());
+        }
+        work(begin, count, bytes);
+    }
+}
+
+}  // namespace dragoman
