@@ -66,7 +66,7 @@ def test_an_alignment_goes_to_a_file_a_line_for_each_line(tmp_path):
     assert (second, third) == ([], [[0, 5, 0, 5]])
     nowhere = translate(copying_bundle(), data, "--alignment", str(tmp_path / "no" / "file"))
     assert (nowhere.returncode, nowhere.stdout) == (1, b"")
-    assert b"--alignment must be a file to be written" in nowhere.stderr
+    assert b"--alignment must be a file that can be written" in nowhere.stderr
 
 
 @pytest.mark.parametrize("options", [{"alignment": True}, {"coverage_penalty": 0.2}])
