@@ -81,7 +81,11 @@ class Mix:
 
 
 def fill(service: RunningService) -> None:
-    """Let every kind of search hold as many sentences at once as it can, since what that takes is kept."""
+    """Let every kind of search hold as many sentences at once as it can.
+
+    Room for the next sentences is kept, up to a bound, and how much that is just now goes with what was asked last. So
+    the same is asked before each look at the memory.
+    """
     whole = [text for text in texts() if len(text) < 400]
     for options in ({}, {"beam_size": 1}, {"beam_size": 2}, {"sampling": {}}, {"repetition_penalty": 1.5}):
         for wanted in (whole[:100], LONG, whole[100:]):
@@ -89,8 +93,9 @@ def fill(service: RunningService) -> None:
             service.call("/v1/translate", body, timeout=120.0)
 
 
-def resident(service: RunningService) -> dict[str, int]:
-    """Bytes of memory that each kind of replica holds."""
+def level(service: RunningService) -> dict[str, int]:
+    """Bytes of memory that each kind of replica holds, all callers being gone, after the same work."""
+    fill(service)
     found = {}
     for kind in ("ingress", "translator"):
         (pid,) = service.processes(f"ray::ServeReplica:dragoman:{kind}")
@@ -99,23 +104,27 @@ def resident(service: RunningService) -> dict[str, int]:
     return found
 
 
-def test_memory_after_a_mixed_load_is_that_of_a_warm_service(served):
-    fill(served)
-    mix = Mix(served)
+def mixed(service: RunningService, seconds: float, requests: int) -> Mix:
+    """What became of such a load, all of it answered or left by its caller."""
+    mix = Mix(service)
     try:
-        mix.run(max(WARM_SECONDS, SECONDS / 5), WARM_REQUESTS)
-        warm = resident(served)
-        began = mix.answered
-        mix.run(SECONDS, 1)
-        hot = resident(served)
+        mix.run(seconds, requests)
     finally:
         mix.end()
+    assert not mix.wrong
+    assert mix.answered > 0
+    return mix
+
+
+def test_memory_after_a_mixed_load_is_that_of_a_warm_service(served):
+    mixed(served, max(WARM_SECONDS, SECONDS / 5), WARM_REQUESTS)
+    warm = level(served)
+    mix = mixed(served, SECONDS, 1)
+    hot = level(served)
     for kind, before in warm.items():
         mib = [value / 2**20 for value in (before, hot[kind])]
         say(f"{kind}: {mib[0]:.1f} MiB warm, {mib[1]:.1f} MiB at the end ({hot[kind] / before - 1:+.1%})")
-    say(f"{mix.answered - began} requests answered in {SECONDS:.0f} s, {mix.left} callers hung up")
-    assert not mix.wrong
-    assert mix.answered > began
+    say(f"{mix.answered} requests answered in {SECONDS:.0f} s, {mix.left} callers hung up")
     assert mix.left > 0
     for kind, before in warm.items():
         assert hot[kind] <= GROWTH * before, f"{kind} has grown"
