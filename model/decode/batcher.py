@@ -122,6 +122,8 @@ class Batcher:
         return self._done
 
     def _admit(self) -> None:
+        if not self.waiting:
+            return
         slots = self._limits.max_slots - self.running
         lanes = self._limits.max_lanes - sum(len(g.slots) * g.width for g in self._groups.values())
         for sentences in self._line.admit(slots, lanes, self._limits.max_batch_tokens):

@@ -9,6 +9,7 @@ lower id; of finished hypotheses of equal score the one that finished first stay
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
@@ -116,7 +117,7 @@ class GreedySearch(Search):
             line.ids.append(token)
             line.token_log_probs.append(log_prob)
             line.log_prob += log_prob
-            line.broken = not -np.inf < log_prob <= ROUNDING  # NaN too
+            line.broken = not -math.inf < log_prob <= ROUNDING  # NaN too
             if token == eos or len(line.ids) >= line.limit or line.broken:
                 ended.append(row)
         return Advance(None, ended)
@@ -159,6 +160,8 @@ class _Beam:
     """One sentence of a beam search: its trellis and its finished set."""
 
     options: DecodeOptions
+    limit: int
+    """Most target tokens, EOS included."""
     trellis: list[tuple[list[int], list[int]]] = field(default_factory=list)
     """(parents, tokens) of the W lanes after each step. Append-only: no history is ever copied."""
     gains: list[list[float]] = field(default_factory=list)
@@ -167,13 +170,20 @@ class _Beam:
     """The n_best best, best first."""
     coverage: Attention | None = None
     """(W, S): the attention that each source token has had from each hypothesis; None where it does not count."""
+    worst: float = -math.inf
+    """The score a new hypothesis must exceed."""
+    top_penalty: float = field(init=False)
+    """The penalty of a hypothesis of `limit` tokens."""
     broken: bool = False
+
+    def __post_init__(self) -> None:
+        self.top_penalty = length_penalty(self.limit, self.options.length_penalty)
 
     def attend(self, attention: Attention) -> None:
         """The lanes have attended to this, (W, S), in the step that is about to be taken."""
         self.coverage = attention.copy() if self.coverage is None else self.coverage + attention
 
-    def reorder(self, parents: Tokens) -> None:
+    def reorder(self, parents: list[int]) -> None:
         """Lane j carries on the hypothesis of lane parents[j]."""
         if self.coverage is not None:
             self.coverage = self.coverage[parents]  # (W, S) -> (W, S)
@@ -192,10 +202,8 @@ class _Beam:
         place = bisect_right(self.finished, -score, key=lambda other: -other.score)
         self.finished.insert(place, _Finished(score, log_prob, length, lane, last))
         del self.finished[self.options.n_best :]
-
-    def worst(self) -> float:
-        """The score a new hypothesis must exceed."""
-        return self.finished[-1].score if len(self.finished) == self.options.n_best else -np.inf
+        if len(self.finished) == self.options.n_best:
+            self.worst = self.finished[-1].score
 
     def history(self, steps: int, lane: int) -> tuple[int, ...]:
         """The tokens that led to `lane` after `steps` steps."""
@@ -234,66 +242,66 @@ class BeamSearch(Search):
         self._special = special
         self._beams: list[_Beam] = []
         self._alive: NDArray[np.float64] = np.empty((0, width))  # (R, W), descending; -inf: a dead lane
-        self._worst: NDArray[np.float64] = np.empty(0)  # (R,)
-        self._top_penalty: NDArray[np.float64] = np.empty(0)  # (R,) penalty at the limit
-        self._left = np.empty(0, np.int64)  # (R,) steps left
+        self._own_lanes = list(range(width))
         self._scored = False
         """True if a row wants the scores of its tokens."""
 
     def enter(self, sentences: Sequence[tuple[DecodeOptions, int]]) -> None:
         """See `Search.enter`."""
         count = len(sentences)
-        self._beams += [_Beam(options) for options, _ in sentences]
+        self._beams += [_Beam(options, limit) for options, limit in sentences]
         self._scored = any(beam.options.token_scores for beam in self._beams)
         alive = np.full((count, self.width), -np.inf)
         alive[:, 0] = 0.0  # One empty hypothesis; W equal ones would fill the beam with copies.
-        penalties = [length_penalty(limit, options.length_penalty) for options, limit in sentences]
-        # (R, ...), (N, ...) -> (R + N, ...)
+        # (R, W), (N, W) -> (R + N, W)
         self.tokens = np.concatenate((self.tokens, np.full((count, self.width), self._special.bos_id)))
         self._alive = np.concatenate((self._alive, alive))
-        self._worst = np.concatenate((self._worst, np.full(count, -np.inf)))
-        self._top_penalty = np.concatenate((self._top_penalty, penalties))
-        self._left = np.concatenate((self._left, np.array([limit for _, limit in sentences], np.int64)))
 
     def advance(self, log_probs: LogProbs, ids: Tokens, attention: Sequence[Attention] | None = None) -> Advance:
         """See `Search.advance`."""
         count, width, k = log_probs.shape
         for beam, attended in zip(self._beams, attention or (), strict=False):
             beam.attend(attended)
-        eos, rows = self._special.eos_id, np.arange(count)[:, None]
         gains = self._usable(log_probs)
-        totals = self._alive[:, :, None] + gains
-        totals = totals.reshape(count, width * k)  # (R, W, k) -> (R, W·k)
-        order = np.argsort(-totals, axis=1, kind="stable")[:, : 2 * width]  # (R, W·k) -> (R, 2W)
-        total, lane = totals[rows, order], order // k
-        token = ids.reshape(count, width * k)[rows, order]  # (R, W, k) -> (R, W·k) -> (R, 2W)
-        gain = gains.reshape(count, width * k)[rows, order] if self._scored else None  # as `token`
-        ends = (token == eos) & (total > -np.inf)
-        self._finish(ends[:, :width], total, lane, gain)  # (R, 2W) -> (R, W)
-        # A lane offers EOS once, so at most W of the 2W end and W are left to live.
-        living = np.argsort(ends, axis=1, kind="stable")[:, :width]  # (R, 2W) -> (R, W)
-        self._alive, parents = total[rows, living], lane[rows, living]
+        totals = (self._alive[:, :, None] + gains).reshape(count, width * k)  # (R, W, k) -> (R, W·k)
+        order = (-totals).argsort(axis=1, kind="stable")[:, : 2 * width]  # (R, W·k) -> (R, 2W)
+        places = order + np.arange(0, totals.size, width * k)[:, None]  # in all R·W·k
+        total, lane = totals.take(places), order // k
+        gain = gains.take(places) if self._scored else None
+        living = total > -np.inf
         # A dead lane is still fed; give it an id that surely is in the vocabulary.
-        self.tokens = np.where(self._alive > -np.inf, token[rows, living], eos)
-        for beam, lane_parents, lane_tokens in zip(self._beams, parents.tolist(), self.tokens.tolist(), strict=True):
-            beam.trellis.append((lane_parents, lane_tokens))
-        if attention is not None:
-            for beam, row in zip(self._beams, parents, strict=True):
-                beam.reorder(row)
+        token = np.where(living, ids.take(places), self._special.eos_id)
+        ends = living & (token == self._special.eos_id)
+        if np.count_nonzero(ends):
+            self._finish(ends[:, :width], total, lane, gain)  # (R, 2W) -> (R, W)
+            # A lane offers EOS once, so at most W of the 2W end and W are left to live.
+            rest = ends.argsort(axis=1, kind="stable")[:, :width]  # (R, 2W) -> (R, W)
+            rows = np.arange(count)[:, None]
+            total, lane, token = total[rows, rest], lane[rows, rest], token[rows, rest]
+            gain = None if gain is None else gain[rows, rest]
+        self._alive, parents, self.tokens = total[:, :width], lane[:, :width], token[:, :width]
+        return self._carry_on(parents, None if gain is None else gain[:, :width])
+
+    def _carry_on(self, parents: Tokens, gain: LogProbs | None) -> Advance:
+        """Write down what lives on: the lanes' parents (R, W), and what their tokens gained (R, W) if it is wanted."""
+        lanes, tokens, best = parents.tolist(), self.tokens.tolist(), self._alive[:, 0].tolist()
+        ended = []
+        for row, beam in enumerate(self._beams):
+            beam.trellis.append((lanes[row], tokens[row]))
+            beam.reorder(lanes[row])
+            if best[row] / beam.top_penalty <= beam.worst or len(beam.trellis) >= beam.limit:
+                ended.append(row)
         if gain is not None:
-            for beam, lane_gains in zip(self._beams, gain[rows, living].tolist(), strict=True):
-                beam.gains.append(lane_gains)
-        self._left -= 1
-        ended = (self._alive[:, 0] / self._top_penalty <= self._worst) | (self._left <= 0)
-        stay = bool((parents == np.arange(width)).all())
-        return Advance(None if stay else parents, np.flatnonzero(ended).tolist())
+            for beam, gains in zip(self._beams, gain.tolist(), strict=True):
+                beam.gains.append(gains)
+        stay = all(own == self._own_lanes for own in lanes)
+        return Advance(None if stay else parents, ended)
 
     def _usable(self, log_probs: LogProbs) -> LogProbs:
         """The candidates; rows with a NaN or an impossible number are marked broken and offer nothing."""
-        peaks = log_probs.max(axis=(1, 2))  # (R, W, k) -> (R,)
-        if (peaks <= ROUNDING).all():  # false for NaN
+        if np.maximum.reduce(log_probs, axis=None) <= ROUNDING:  # false for NaN
             return log_probs
-        broken = ~(peaks <= ROUNDING)
+        broken = ~(log_probs.max(axis=(1, 2)) <= ROUNDING)  # (R, W, k) -> (R,)
         for row in np.flatnonzero(broken).tolist():
             self._beams[row].broken = True
         return np.where(broken[:, None, None], np.float32(-np.inf), log_probs)
@@ -305,7 +313,6 @@ class BeamSearch(Search):
         lasts = [0.0] * len(rows) if gain is None else gain[rows, ranks].tolist()
         for row, log_prob, parent, last in zip(rows.tolist(), log_probs, lanes, lasts, strict=True):
             self._beams[row].finish(log_prob, parent, last)
-            self._worst[row] = self._beams[row].worst()
 
     def histories(self, row: int) -> list[Sequence[int]]:
         """See `Search.histories`."""
@@ -336,8 +343,7 @@ class BeamSearch(Search):
         keep = [row for row in range(len(self._beams)) if row not in rows]
         self._beams = [self._beams[row] for row in keep]
         self._scored = any(beam.options.token_scores for beam in self._beams)
-        self.tokens, self._alive, self._worst = self.tokens[keep], self._alive[keep], self._worst[keep]
-        self._top_penalty, self._left = self._top_penalty[keep], self._left[keep]
+        self.tokens, self._alive = self.tokens[keep], self._alive[keep]
 
 
 def _no_numbers(step: int) -> DecodeError:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from model.config import ModelConfig
 from model.ports import ATTENTION, cache_names, cross_names, masked
 from model.runtime.device_memory import Block, Memory, Plane, padded
-from model.runtime.memory import Array
+from model.runtime.memory import Array, Rows
 
 Shapes = Mapping[str, tuple[tuple[int, ...], str]]
 """Name -> shape and type."""
@@ -185,7 +185,7 @@ class DevicePool:
                 self._memory.copy(target, Plane(begin, source * item), width, length * heads)
         self._memory.settle()
 
-    def step(self, rows: Array, tokens: Array, k: int) -> tuple[Array, Array]:
+    def step(self, rows: Rows, tokens: Array, k: int) -> tuple[Array, Array]:
         """One decoder step for `rows` (R) with `tokens` (R, W); returns log-probabilities and ids (R, W, k).
 
         Rows that are not named are computed too, but do not move on; see `Pool.step`.
@@ -208,13 +208,13 @@ class DevicePool:
         self.reach += 1
         return results.views["log_probs"][places], results.views["ids"][places]
 
-    def attention(self, rows: Array) -> Array:
+    def attention(self, rows: Rows) -> Array:
         """What the lanes of `rows` attended to in the last step, (R, W, S)."""
         assert self._last is not None
         found: Array = self._last.results.views[ATTENTION][self._where[rows]]
         return found
 
-    def reorder(self, rows: Array, parents: Array) -> None:
+    def reorder(self, rows: Rows, parents: Array) -> None:
         """Lane j of row r sees henceforth what lane parents[r, j] saw: a permutation inside `visible`."""
         places, visible = self._where[rows], self._inputs["visible"]
         visible[places, 0] = visible[places[:, None], 0, parents]  # (R, W, C) -> (R, W, C)

@@ -15,6 +15,8 @@ import onnxruntime as ort
 from numpy.typing import DTypeLike, NDArray
 
 Array = NDArray[Any]
+Rows = NDArray[np.int64] | slice
+"""Rows of a pool in any order; a slice of the first ones in theirs takes fewer copies."""
 
 LARGE_BYTES = 1 << 20
 """From this size on an array has pages of its own."""
@@ -31,6 +33,12 @@ def zeros(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         with contextlib.suppress(OSError):  # a kernel without them; it was only advice
             pages.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(pages, kind).reshape(shape)
+
+
+def outside(ids: Array, size: int) -> bool:
+    """True if one of the ids is not in [0, size); for the few of a step lists are faster than arrays."""
+    values: list[int] = ids.ravel().tolist()
+    return min(values) < 0 or max(values) >= size
 
 
 def bind_input(binding: ort.IOBinding, name: str, array: Array) -> None:

@@ -9,6 +9,7 @@ Letters: N rows, W lanes, H heads, C = positions · W cache entries, S source po
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from model.config import ModelConfig
 from model.ports import ATTENTION, MASKED, cache_names, cross_names
-from model.runtime.memory import Array, bind_input, bind_output, zeros
+from model.runtime.memory import Array, Rows, bind_input, bind_output, zeros
 
 POSITION_CHUNK = 16
 """Positions by which a cache grows: longer means fewer copies, but more empty entries to look at in each step."""
@@ -61,7 +62,8 @@ class Pool:
         """n, rows in use."""
         self.reach = 0
         """No row's next position is larger: known without looking at each of them."""
-        self._lanes = np.arange(width)
+        self._lanes: Array = np.empty((0, width), np.int64)
+        """(N, W): each lane's number."""
         self._config = config
         self._session = session
         self._cross = cross_names(config)
@@ -81,11 +83,11 @@ class Pool:
         """The next position of each row in use, (n)."""
         return self._arrays["next"][: self.count]
 
-    def add(self, lengths: NDArray[np.int32]) -> range:
+    def add(self, lengths: Sequence[int]) -> range:
         """Rows for new sentences of these source lengths (B), in this order; `fill` must follow for each of them."""
         need = self._need()
         rows = range(self.count, self.count + len(lengths))
-        self._make_room(Size(rows.stop, max(need.positions, 1), max(need.source, int(lengths.max()))))
+        self._make_room(Size(rows.stop, max(need.positions, 1), max(need.source, *lengths)))
         self.count = rows.stop
         where = slice(rows.start, rows.stop)
         self._arrays["next"][where] = 0
@@ -93,12 +95,17 @@ class Pool:
         self._arrays["visible"][where] = MASKED
         return rows
 
+    def take_back(self, rows: range) -> None:
+        """Undo the last `add`."""
+        self.count = rows.start
+
     def fill(self, rows: list[int], cross: list[Array]) -> None:
         """The cross-attention keys and values (R, H, S, K) of new rows."""
+        where = slice(rows[0], rows[-1] + 1) if rows == list(range(rows[0], rows[-1] + 1)) else rows
         for name, values in zip(self._cross, cross, strict=True):
-            self._arrays[name][rows, :, : values.shape[2]] = values
+            self._arrays[name][where, :, : values.shape[2]] = values
 
-    def step(self, rows: Array, tokens: Array, k: int) -> tuple[Array, Array]:
+    def step(self, rows: Rows, tokens: Array, k: int) -> tuple[Array, Array]:
         """One decoder step for `rows` (R) with `tokens` (R, W); returns log-probabilities and ids (R, W, k).
 
         Rows that are not named are computed too, since the arrays have no holes, but do not move on: what they write
@@ -106,28 +113,28 @@ class Pool:
         """
         if self.reach >= self._size.positions:
             self._make_room(self._need())
-        arrays, used = self._arrays, slice(self.count)
-        after, positions, write_index = arrays["next"], arrays["positions"][used], arrays["write_index"][used]
-        # A row that is full cannot be named any more; what it writes must only stay inside the array.
-        np.minimum(after[used], self._config.max_positions - 1, out=positions)
-        np.multiply(positions, self.width, out=write_index)
-        entries = write_index[rows, None] + self._lanes  # (R) -> (R, W)
-        arrays["visible"][rows[:, None], 0, self._lanes, entries] = 0.0
-        arrays["tokens"][rows] = tokens
         bound = self._last = self._binding(k)
+        # A row that is full cannot be named any more; what it writes must only stay inside the array.
+        np.minimum(bound.next, self._config.max_positions - 1, out=bound.positions)
+        np.multiply(bound.positions, self.width, out=bound.write_index)
+        bound.visible[bound.own[rows] + bound.write_index[rows, None]] = 0.0  # (R, W) entries
+        bound.tokens[rows] = tokens
         self._session.run_with_iobinding(bound.binding)
-        after[rows] += 1
+        bound.next[rows] += 1
         self.reach += 1
         return bound.log_probs[rows], bound.ids[rows]
 
-    def attention(self, rows: Array) -> Array:
+    def attention(self, rows: Rows) -> Array:
         """What the lanes of `rows` attended to in the last step, (R, W, S)."""
         assert self._last is not None
         return self._last.attention[rows]
 
-    def reorder(self, rows: Array, parents: Array) -> None:
+    def reorder(self, rows: Rows, parents: Array) -> None:
         """Lane j of row r sees henceforth what lane parents[r, j] saw: a permutation inside `visible`."""
-        self._arrays["visible"][rows, 0] = self._arrays["visible"][rows[:, None], 0, parents]  # (R, W, C) -> (R, W, C)
+        visible = self._arrays["visible"]
+        lanes = visible.reshape(-1, visible.shape[-1])  # (N, 1, W, C) -> (N · W, C)
+        first = self._lanes[:, :1]  # (N, W) -> (N, 1)
+        visible[rows, 0] = lanes.take(first[rows] + parents, axis=0)  # (R, W) -> (R, W, C)
 
     def remove(self, row: int) -> int:
         """Free `row`. Returns the row that moved into its place: the last one (which may be `row` itself)."""
@@ -176,6 +183,7 @@ class Pool:
                 both = tuple(slice(min(a, b)) for a, b in zip(shape, before.shape, strict=True))
                 array[both] = before[both]
             arrays[name] = array
+        self._lanes = np.arange(size.rows * self.width).reshape(size.rows, self.width)  # (N · W) -> (N, W)
         self._size = size
         self._bindings.clear()
 
@@ -206,19 +214,23 @@ class Pool:
         return self._bindings[key]
 
     def _bind(self, k: int) -> Binding:
-        shape = (self.count, self.width, k)
+        used = {name: array[: self.count] for name, array in self._arrays.items()}
+        lanes, entries = self._lanes[: self.count], used["visible"].shape[-1]
         bound = Binding(
-            self._session.io_binding(),
-            np.array([k], np.int64),
-            np.empty(shape, np.float32),
-            np.empty(shape, np.int64),
-            np.empty((self.count, self.width, self._size.source if self.attending else 0), np.float32),
+            binding=self._session.io_binding(),
+            k=np.array([k], np.int64),
+            log_probs=np.empty((*lanes.shape, k), np.float32),
+            ids=np.empty((*lanes.shape, k), np.int64),
+            attention=np.empty((*lanes.shape, self._size.source if self.attending else 0), np.float32),
+            visible=used["visible"].reshape(-1),  # (n, 1, W, C) -> (n · W · C)
+            own=lanes * entries + np.arange(self.width),
+            **{name: used[name] for name in ("next", "tokens", "positions", "write_index")},
         )
-        inputs = {name: array[: self.count] for name, array in self._arrays.items() if name != "next"}
-        for name, array in (*inputs.items(), ("k", bound.k)):
-            bind_input(bound.binding, name, array)
+        for name, array in (*used.items(), ("k", bound.k)):
+            if name != "next":
+                bind_input(bound.binding, name, array)
         # The same memory as the input: the step writes its keys and values in place.
-        outputs = {present: inputs[past] for past, present in self._caches}
+        outputs = {present: used[past] for past, present in self._caches}
         for name, array in (("log_probs", bound.log_probs), ("ids", bound.ids), *outputs.items()):
             bind_output(bound.binding, name, array)
         if self.attending:
@@ -226,9 +238,9 @@ class Pool:
         return bound
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """What a run reads and writes, by address, and the arrays that only it keeps alive."""
+    """What a run of n rows reads and writes, by address; views of the pool's arrays, and arrays of its own."""
 
     binding: ort.IOBinding
     k: Array
@@ -236,3 +248,11 @@ class Binding:
     ids: Array
     attention: Array
     """(N, W, S); S is 0 in a pool that is not attending."""
+    next: Array
+    tokens: Array
+    positions: Array
+    write_index: Array
+    visible: Array
+    """Without axes."""
+    own: Array
+    """(n, W): where in `visible` a lane's own entry would be at position 0."""

@@ -16,10 +16,11 @@ from model.bundle import Bundle
 from model.config import ModelConfig
 from model.decode.stepper import Attention, LogProbs, Tokens
 from model.errors import DecodeError
-from model.ports import ROLES, TOP_K_BLOCK, GraphPaths, Operators, cross_names, port_sheet, precision_of
+from model.ports import ROLES, TOP_K_BLOCK, GraphPaths, Operators, port_sheet, precision_of
 from model.runtime.device import Device, open_device
 from model.runtime.device_pool import DevicePool
-from model.runtime.memory import bind_input, bind_output, zeros
+from model.runtime.encoder import Encoder, lengths_of, padded
+from model.runtime.memory import Rows, outside
 from model.runtime.native.build import LIBRARY
 from model.runtime.operators import choose_operators
 from model.runtime.pool import Pool
@@ -30,9 +31,6 @@ RUN_TOKENS = 32
 
 KEPT_BYTES = 128 << 20
 """What pools may keep when they fall empty, for the next sentences: fresh memory costs more than a decoder step."""
-
-LARGE_ENCODING = 4096
-"""Padded source tokens from which on an encoder run gives its scratch memory back at once."""
 
 
 def open_stepper(bundle: Bundle, precision: str, runtime: RuntimeOptions | None = None) -> OnnxStepper:
@@ -75,7 +73,7 @@ def by_length(lengths: Sequence[int]) -> list[list[int]]:
     # To cut after the i shortest saves each of these the difference between the longest of them and the longest of all.
     saved = [i * (lengths[order[-1]] - lengths[order[i - 1]]) for i in range(1, len(order))]
     if max(saved, default=0) < RUN_TOKENS:
-        return [order]
+        return [sorted(order)]
     cut = 1 + saved.index(max(saved))
     return [
         [part[i] for i in group]
@@ -103,11 +101,12 @@ class OnnxStepper:
         self.sessions = sessions
         self._config = config
         self._device = device
+        self._encoder = Encoder(config, sessions.encoder)
         self._pools: dict[PoolName, AnyPool] = {}
         self._places: dict[int, tuple[AnyPool, int]] = {}
         self._slots: dict[tuple[AnyPool, int], int] = {}
         self._next_slot = itertools.count()
-        self._found: dict[tuple[int, ...], tuple[AnyPool, NDArray[np.int64]]] = {}
+        self._found: dict[tuple[int, ...], tuple[AnyPool, Rows]] = {}
 
     @property
     def max_positions(self) -> int:
@@ -147,9 +146,8 @@ class OnnxStepper:
             raise DecodeError(f"a slot must have at least one lane, but {width} were asked for.")
         if not sources:
             return []
-        lengths = [len(source) for source in sources]
         name = PoolName(width, apart, attending)
-        rows = self._encode_into(name, sources, lengths) if self._device is None else self._encode_on(name, sources)
+        rows = self._encode_into(name, sources) if self._device is None else self._encode_on(name, sources)
         pool = self._pools[name]
         slots = []
         for row in rows:
@@ -158,14 +156,18 @@ class OnnxStepper:
             slots.append(slot)
         return slots
 
-    def _encode_into(self, name: PoolName, sources: Sequence[Sequence[int]], lengths: list[int]) -> range:
-        groups = by_length(lengths)
-        encoded = [self.encode([sources[i] for i in group])[1] for group in groups]
+    def _encode_into(self, name: PoolName, sources: Sequence[Sequence[int]]) -> range:
+        lengths = lengths_of(self._config, sources)
         pool = self._pool(name)
         assert isinstance(pool, Pool)
-        rows = pool.add(np.array(lengths, np.int32))
-        for group, cross in zip(groups, encoded, strict=True):
-            pool.fill([rows[i] for i in group], cross)
+        rows = pool.add(lengths)
+        try:
+            for group in by_length(lengths):
+                _, cross = self._encoder.encode([sources[i] for i in group])
+                pool.fill([rows[i] for i in group], cross)
+        except Exception:
+            pool.take_back(rows)
+            raise
         return rows
 
     def _encode_on(self, name: PoolName, sources: Sequence[Sequence[int]]) -> range:
@@ -180,33 +182,27 @@ class OnnxStepper:
         return rows
 
     def encode(self, sources: Sequence[Sequence[int]]) -> tuple[NDArray[np.int32], list[NDArray[np.float32]]]:
-        """Lengths (B), and the cross-attention key and value (B, H, S, K) of every decoder layer; S is the longest."""
+        """Lengths (B), and the cross-attention key and value (B, H, S, K) of every decoder layer; S is the longest.
+
+        The arrays are the caller's until the next source is encoded.
+        """
+        if self._device is None:
+            return self._encoder.encode(sources)
         tokens, lengths = self._padded(sources)
-        if self._device is not None:
-            encoded = self._device.encode(self.sessions.encoder, tokens, lengths)
-            return lengths, self._device.fetch(encoded, tokens.shape[1])
-        shape = (len(sources), self._config.heads, tokens.shape[1], self._config.head_size)
-        cross = [zeros(shape, np.float32) for _ in cross_names(self._config)]
-        binding = self.sessions.encoder.io_binding()
-        bind_input(binding, "tokens", tokens)
-        bind_input(binding, "lengths", lengths)
-        for name, array in zip(cross_names(self._config), cross, strict=True):
-            bind_output(binding, name, array)
-        options = ort.RunOptions()
-        if tokens.size >= LARGE_ENCODING:
-            options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
-        self.sessions.encoder.run_with_iobinding(binding, options)
-        return lengths, cross
+        encoded = self._device.encode(self.sessions.encoder, tokens, lengths)
+        return lengths, self._device.fetch(encoded, tokens.shape[1])
 
     def step(self, slots: Sequence[int], tokens: Tokens, k: int) -> tuple[LogProbs, Tokens]:
         """Feed one token to each lane; the k best continuations (R, W, k) of each; see `Stepper.step`."""
         pool, rows = self._rows(slots)
         tokens = np.asarray(tokens, dtype=np.int64)
-        if tokens.shape != (len(rows), pool.width):
-            raise DecodeError(f"tokens must have shape {(len(rows), pool.width)}, one a lane, but have {tokens.shape}.")
+        if tokens.shape != (len(slots), pool.width):
+            raise DecodeError(
+                f"tokens must have shape {(len(slots), pool.width)}, one a lane, but have {tokens.shape}."
+            )
         if not 1 <= k <= max(self.vocab_size, TOP_K_BLOCK):
             raise DecodeError(f"k must be in 1..{max(self.vocab_size, TOP_K_BLOCK)}, but is {k}.")
-        if tokens.view(np.uint64).max() >= self.vocab_size:  # a negative id is a huge one there
+        if outside(tokens, self.vocab_size):
             raise DecodeError(f"tokens must be in [0, {self.vocab_size}), but one of them is not.")
         if pool.reach >= self.max_positions and pool.positions[rows].max() >= self.max_positions:
             raise DecodeError(f"a target must end within {self.max_positions} positions, but one is already there.")
@@ -223,8 +219,8 @@ class OnnxStepper:
         """Let lane j of slot r carry on the history of lane `parents[r, j]`; see `Stepper.reorder`."""
         pool, rows = self._rows(slots)
         parents = np.asarray(parents, dtype=np.int64)
-        if parents.shape != (len(rows), pool.width) or parents.min() < 0 or parents.max() >= pool.width:
-            raise DecodeError(f"parents must be lanes of shape {(len(rows), pool.width)}, but are {parents.tolist()}.")
+        if parents.shape != (len(slots), pool.width) or outside(parents, pool.width):
+            raise DecodeError(f"parents must be lanes of shape {(len(slots), pool.width)}, but are {parents.tolist()}.")
         pool.reorder(rows, parents)
 
     def finish(self, slots: Sequence[int]) -> None:
@@ -267,27 +263,17 @@ class OnnxStepper:
         return self._pools[name]
 
     def _padded(self, sources: Sequence[Sequence[int]]) -> tuple[Tokens, NDArray[np.int32]]:
-        lengths = np.array([len(source) for source in sources], dtype=np.int32)
-        if lengths.min() < 1 or lengths.max() > self.max_positions:
-            raise DecodeError(
-                f"a source must have 1..{self.max_positions} tokens, but one has "
-                f"{lengths.min() if lengths.min() < 1 else lengths.max()}; split it first."
-            )
-        tokens = np.full((len(sources), lengths.max()), self._config.pad_id, dtype=np.int64)
-        for row, source in enumerate(sources):
-            tokens[row, : len(source)] = source
-        if tokens.min() < 0 or tokens.max() >= self.vocab_size:
-            raise DecodeError(f"source ids must be in [0, {self.vocab_size}), but one of them is not.")
-        return tokens, lengths
+        tokens, lengths = padded(self._config, sources)
+        return tokens, np.array(lengths, np.int32)
 
-    def _rows(self, slots: Sequence[int]) -> tuple[AnyPool, NDArray[np.int64]]:
+    def _rows(self, slots: Sequence[int]) -> tuple[AnyPool, Rows]:
         """The pool of these slots and their rows in it; remembered, for most steps have the slots of the last one."""
         named = tuple(slots)
         if named not in self._found:
             self._found = {named: self._find(named)}
         return self._found[named]
 
-    def _find(self, slots: tuple[int, ...]) -> tuple[AnyPool, NDArray[np.int64]]:
+    def _find(self, slots: tuple[int, ...]) -> tuple[AnyPool, Rows]:
         if not slots:
             raise DecodeError("a step needs at least one slot, but got none.")
         places = [self._place_of(slot) for slot in slots]
@@ -296,10 +282,12 @@ class OnnxStepper:
             raise DecodeError(
                 "the slots of one step must all have the same number of lanes, and all or none be apart, or attending."
             )
-        rows = np.array([row for _, row in places], dtype=np.int64)
         if len(set(slots)) != len(slots):
             raise DecodeError("a step must name a slot once, but one is named twice.")
-        return pool, rows
+        rows = [row for _, row in places]
+        if rows == list(range(len(rows))):
+            return pool, slice(len(rows))
+        return pool, np.array(rows, dtype=np.int64)
 
     def _place(self, slot: int, pool: AnyPool, row: int) -> None:
         self._places[slot] = (pool, row)

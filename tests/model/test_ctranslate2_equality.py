@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tests.benchmarks.ctranslate2_twin import Twin
 
 pytest.importorskip("ctranslate2", reason="the extra `bench` is not installed")
+pytestmark = pytest.mark.usefixtures("each_set_of_operators")
 
 Translation = tuple[tuple[int, ...], float]
 """Ids and log-probability."""
