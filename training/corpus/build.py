@@ -11,7 +11,7 @@ from tqdm import tqdm
 from training.corpus.cleaning import Cleaner
 from training.corpus.duplicates import cap, unique
 from training.corpus.errors import CorpusError
-from training.corpus.holdout import NearDuplicates, draw
+from training.corpus.holdout import HeldOut, NearDuplicates, draw
 from training.corpus.packages import PackageStore
 from training.corpus.pair import Pair
 from training.corpus.recipe import CorpusRecipe
@@ -43,10 +43,14 @@ def build_corpus(
     report = CorpusReport((recipe.source, recipe.target))
     cleaner = Cleaner(recipe, report)
     reserved = _read_reserved(recipe, reader, cleaner, report)
-    pairs = _read_sources(recipe, reader, cleaner, report)
+    early, late = _read_sources(recipe, reader, cleaner, report)
+    limits = _limits(recipe)
+    pairs = unique([*early, *late], limits)
     if not pairs:
         raise CorpusError("a corpus must have at least one pair, but cleaning left none; see the recipe's sources.")
-    held_out = _hold_out(recipe, pairs, reserved)
+    _drop_others([*early, *late], pairs, "duplicate", "the pair, or a more frequent translation, is there", report)
+    held_out = _hold_out(recipe, unique(early, limits), reserved)
+    held_out |= _hold_out_late(recipe, pairs, held_out)
     watch = NearDuplicates((pair for rows in held_out.values() for pair in rows), recipe.corpus.near_duplicate)
     bar = tqdm(pairs, desc="near duplicates of held-out text", unit="pair", disable=None if progress else True)
     train = _without_leaks(bar, watch, report)
@@ -64,20 +68,24 @@ def _read_reserved(recipe: CorpusRecipe, reader: Reader, cleaner: Cleaner, repor
     return unique(cleaner.clean(raw, split=True), {"reserved": 1})
 
 
-def _read_sources(recipe: CorpusRecipe, reader: Reader, cleaner: Cleaner, report: CorpusReport) -> list[Pair]:
-    """The clean pairs of all sources, each once and within the sources' limits."""
-    limits = {source.name: source.targets_per_source for source in recipe.sources}
-    kept: list[Pair] = []
+def _read_sources(
+    recipe: CorpusRecipe, reader: Reader, cleaner: Cleaner, report: CorpusReport
+) -> tuple[list[Pair], list[Pair]]:
+    """The clean pairs of all sources, within their caps: those of the sources that are there first, and of the late."""
+    kept: tuple[list[Pair], list[Pair]] = ([], [])
     for source in recipe.sources:
         clean = list(cleaner.clean(_counted(reader.read(source), report), split=source.split_sentences))
         if source.cap:
-            distinct = unique(clean, limits)
+            distinct = unique(clean, _limits(recipe))
             clean = cap(distinct, source.cap, recipe.corpus.seed)
             _drop_others(distinct, clean, "cap", "the source has more pairs than its cap", report)
-        kept += clean
-    distinct = unique(kept, limits)
-    _drop_others(kept, distinct, "duplicate", "the pair, or a more frequent translation, is there already", report)
-    return distinct
+        kept[source.late].extend(clean)
+    return kept
+
+
+def _limits(recipe: CorpusRecipe) -> dict[str, int]:
+    """Origin → translations kept of one source text."""
+    return {source.name: source.targets_per_source for source in recipe.sources}
 
 
 def _counted(pairs: Iterable[Pair], report: CorpusReport) -> Iterator[Pair]:
@@ -95,17 +103,43 @@ def _drop_others(before: Sequence[Pair], after: Sequence[Pair], reason: str, why
 
 
 def _hold_out(recipe: CorpusRecipe, pairs: Sequence[Pair], reserved: Sequence[Pair]) -> dict[str, tuple[Pair, ...]]:
-    """Set name → pairs, for `test.GROUP` and `dev.GROUP`."""
+    """Set name → pairs, for `test.GROUP` and `dev.GROUP` of the groups that have a source from the start."""
     groups = {source.name: source.group for source in recipe.sources}
     sets: dict[str, tuple[Pair, ...]] = {}
     for group, sizes in recipe.holdouts.items():
         if group == "reserved":
             candidates = _only_there(reserved, pairs)
+        elif group in _late_groups(recipe):
+            continue
         else:
             candidates = [pair for pair in pairs if groups[pair.origin] == group]
-        held = draw(candidates, sizes, recipe.corpus.seed, recipe.corpus.near_duplicate)
-        sets |= {f"{name}.{group}": rows for name, rows in (("test", held.test), ("dev", held.dev)) if rows}
+        sets |= _named(group, draw(candidates, sizes, recipe.corpus.seed, recipe.corpus.near_duplicate))
     return sets
+
+
+def _hold_out_late(
+    recipe: CorpusRecipe, pairs: Sequence[Pair], held_out: Mapping[str, Sequence[Pair]]
+) -> dict[str, tuple[Pair, ...]]:
+    """The same for groups of late sources. None of these pairs is near to one of `held_out`."""
+    late = _late_groups(recipe) & set(recipe.holdouts)
+    groups = {source.name: source.group for source in recipe.sources}
+    watch = NearDuplicates((pair for rows in held_out.values() for pair in rows), recipe.corpus.near_duplicate)
+    sets: dict[str, tuple[Pair, ...]] = {}
+    for group in sorted(late):
+        candidates = [pair for pair in pairs if groups[pair.origin] == group and watch.find(pair) is None]
+        held = draw(candidates, recipe.holdouts[group], recipe.corpus.seed, recipe.corpus.near_duplicate)
+        sets |= _named(group, held)
+    return sets
+
+
+def _late_groups(recipe: CorpusRecipe) -> set[str]:
+    """Groups all of whose sources come late."""
+    early = {source.group for source in recipe.sources if not source.late}
+    return {source.group for source in recipe.sources} - early
+
+
+def _named(group: str, held: HeldOut) -> dict[str, tuple[Pair, ...]]:
+    return {f"{name}.{group}": rows for name, rows in (("test", held.test), ("dev", held.dev)) if rows}
 
 
 def _only_there(reserved: Iterable[Pair], elsewhere: Iterable[Pair]) -> list[Pair]:

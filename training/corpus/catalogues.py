@@ -1,4 +1,4 @@
-"""Gettext catalogues, compiled (.mo) or not (.po): message and translation side by side."""
+"""Catalogues of programs: gettext's, compiled (.mo) or not (.po), and Qt's (.qm), with text and translation."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ import polib
 
 from training.corpus.errors import CorpusError
 from training.corpus.pair import Pair
+from training.corpus.qt import read_qm
 
 
 def is_catalogue(path: str, language: str) -> bool:
     """Whether `path` is a catalogue that translates into `language`: `…/de/LC_MESSAGES/x.mo`, `de.po`, `cups_de.po`."""
     where = PurePosixPath(path)
-    if where.suffix == ".mo":
-        return where.parent.name == "LC_MESSAGES" and where.parent.parent.name == language
-    if where.suffix == ".po":
-        named = where.stem == language or where.stem.endswith((f"_{language}", f"-{language}"))
+    if where.suffix == ".mo" and where.parent.name == "LC_MESSAGES":
+        return where.parent.parent.name == language
+    if where.suffix in (".mo", ".po", ".qm"):
+        region = f"{language}_{language.upper()}"
+        named = where.stem in (language, region) or where.stem.endswith(
+            tuple(f"{mark}{name}" for mark in "_-" for name in (language, region))
+        )
         return named or language in where.parent.parts
     return False
 
@@ -27,7 +31,7 @@ def find_catalogues(folder: Path, language: str) -> list[Path]:
     """All catalogues of `language` below `folder`, sorted; `folder` itself if it is a single catalogue."""
     if folder.is_file():
         return [folder]
-    files = (path for path in folder.rglob("*") if path.suffix in (".mo", ".po") and path.is_file())
+    files = (path for path in folder.rglob("*") if path.suffix in (".mo", ".po", ".qm") and path.is_file())
     return sorted(path for path in files if is_catalogue(path.relative_to(folder).as_posix(), language))
 
 
@@ -43,6 +47,9 @@ def read_catalogue(path: Path, origin: str, part: str) -> Iterator[Pair]:
     are left out. A plural pairs the singular with the first form and the plural with the last. Raises `CorpusError`
     for a damaged file.
     """
+    if path.suffix == ".qm":
+        yield from (Pair(source, target, origin, part) for source, target in read_qm(path))
+        return
     read = polib.mofile if path.suffix == ".mo" else polib.pofile
     try:
         entries = read(str(path))

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from training.corpus.ding import Select
 from training.corpus.errors import CorpusError
 from training.recipe import languages, read_recipe, section
 
-Kind = Literal["gettext", "libreoffice-help", "tsv", "paired"]
+Kind = Literal["gettext", "libreoffice-help", "pages", "ding", "tsv", "paired"]
+_OF_PACKAGES = ("gettext", "libreoffice-help", "pages", "ding")
 
 _SECTIONS = {"languages", "corpus", "source", "cleaning", "holdout"}
 _OTHER_SECTIONS = {"tokenizer", "model", "fit", "protect", "noise", "publish"}
@@ -22,7 +24,7 @@ class SourceRecipe:
 
     name: str
     kind: Kind
-    """`gettext` and `libreoffice-help` read Debian packages (or a folder); `tsv` one file, `paired` two."""
+    """`gettext`, `libreoffice-help`, `pages` and `ding` read packages or a folder; `tsv` one file, `paired` two."""
     group: str = ""
     """Held-out sets are made a group; sources that resemble each other share one. Default: the source's name."""
     packages: tuple[str, ...] = ()
@@ -35,15 +37,19 @@ class SourceRecipe:
     attribution: str = ""
     optional: bool = False
     """Leave the source out, and say so, when its path is not there."""
+    late: bool = False
+    """Join once the held-out sets of the other sources are drawn, so that these stay what they are."""
     cap: int = 0
     """Keep at most this many pairs, chosen by hash; 0 keeps all."""
     targets_per_source: int = 1
     """How many different translations of one source text to keep, the most frequent first."""
+    select: Select = "all"
+    """`ding` only: which entries to take."""
     split_sentences: bool = True
     """Cut texts of several sentences into pairs of one, where both sides have equally many."""
 
     def __post_init__(self) -> None:
-        of_packages = self.kind in ("gettext", "libreoffice-help")
+        of_packages = self.kind in _OF_PACKAGES
         if of_packages and bool(self.packages) == bool(self.path):
             raise CorpusError(f"[source.{self.name}] must have either packages or the path of a folder.")
         if not of_packages and (self.packages or not self.path):

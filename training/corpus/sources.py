@@ -10,10 +10,12 @@ from typing import Any, TypeVar
 from tqdm import tqdm
 
 from training.corpus.catalogues import domain, find_catalogues, is_catalogue, read_catalogue
+from training.corpus.ding import is_dictionary, read_ding
 from training.corpus.errors import CorpusError
 from training.corpus.files import read_paired, read_tsv
 from training.corpus.libreoffice import find_help, is_help_page, paired_pages, read_page
 from training.corpus.packages import Package, PackageStore, Selection
+from training.corpus.pages import is_entities, is_page, pair_pages, read_entities, read_pages
 from training.corpus.pair import Pair
 from training.corpus.recipe import CorpusRecipe, SourceRecipe
 
@@ -48,6 +50,8 @@ class Reader:
         readers: dict[str, Callable[[SourceRecipe], Iterator[Pair]]] = {
             "gettext": self._read_gettext,
             "libreoffice-help": self._read_help,
+            "pages": self._read_pages,
+            "ding": self._read_ding,
             "tsv": self._read_files,
             "paired": self._read_files,
         }
@@ -100,6 +104,40 @@ class Reader:
         for ours, theirs in self._bar(paired_pages(sides[0], sides[1]), f"{source.name} pages", "page"):
             yield from read_page(ours, theirs, source.name, part)
 
+    def _read_pages(self, source: SourceRecipe) -> Iterator[Pair]:
+        languages = (self.recipe.source, self.recipe.target)
+        selection = Selection(
+            f"pages.{'-'.join(languages)}", lambda path: is_page(path, languages) or is_entities(path)
+        )
+        parts = self._folders(source, selection)
+        entities = [read_entities(parts.values(), language) for language in languages]
+        names = {folder: part for part, folder in parts.items()}
+        pages = pair_pages(list(parts.values()), languages)
+        for ours, theirs in self._bar(pages, f"{source.name} pages", "page"):
+            part = next(name for folder, name in names.items() if theirs.is_relative_to(folder))
+            yield from read_pages(ours, theirs, (source.name, part), entities)
+
+    def _read_ding(self, source: SourceRecipe) -> Iterator[Pair]:
+        languages = (self.recipe.source, self.recipe.target)
+        for part, folder in self._folders(source, Selection("ding", is_dictionary)).items():
+            files = (
+                [folder] if folder.is_file() else sorted(p for p in folder.rglob("*") if is_dictionary(p.as_posix()))
+            )
+            for file in files:
+                yield from self._bar(read_ding(file, (source.name, part), languages, source.select), part, "pair")
+
+    def _folders(self, source: SourceRecipe, selection: Selection) -> dict[str, Path]:
+        """Part → the place of its files: every package of `source`, or its path."""
+        if source.path:
+            self._note_files(source, source.name)
+            return {source.name: self.recipe.resolve(source.path)}
+        folders = {}
+        for name in self._bar(source.packages, source.name):
+            package = self.store.fetch(name, selection)
+            self._note_package(source.name, package, source.attribution)
+            folders[name] = package.folder
+        return folders
+
     def _read_files(self, source: SourceRecipe) -> Iterator[Pair]:
         path = self.recipe.resolve(source.path)
         self._note_files(source, path.name)
@@ -110,7 +148,7 @@ class Reader:
         yield from self._bar(pairs, source.name, "pair")
 
     def _catalogues(self) -> Selection:
-        return Selection(f"catalogues.{self.recipe.target}", lambda path: is_catalogue(path, self.recipe.target))
+        return Selection(f"messages.{self.recipe.target}", lambda path: is_catalogue(path, self.recipe.target))
 
     def _bar(self, items: Iterable[T], what: str, unit: str = "package") -> Iterator[T]:
         return iter(tqdm(items, desc=what, unit=unit, disable=None if self.progress else True))
