@@ -61,6 +61,17 @@ class Tokenizer:
         """Source or target ids of `text`, EOS last. An empty text gives [EOS]."""
         return [*self._pieces.EncodeAsIds(normalize(text)), EOS_ID]
 
+    def cuts(self, text: str, size: int) -> list[tuple[list[int], float]]:
+        """The `size` most likely ways to cut `text` into ids, without EOS, each with its log-probability.
+
+        Only a unigram vocabulary has probabilities; for another kind there are no cuts.
+        """
+        try:
+            found = self._pieces.NBestEncodeAsIds(normalize(text), size)
+        except RuntimeError:  # not a unigram model
+            return []
+        return [(list(ids), sum(self._pieces.GetScore(ids))) for ids in found]
+
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The vocabulary's own names of `ids`: `▁` stands for a space, `</s>` for EOS."""
         return [str(self._pieces.IdToPiece(i)) for i in ids]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -17,6 +17,8 @@ from model.tokenizer import PAD_ID, Tokenizer
 from training.corpus.files import read_paired
 from training.progress import progress
 from training.protect import Prepare
+from training.sampling import SubwordSampler
+from training.weights import Weights, draw
 
 Ids = NDArray[np.int32]
 
@@ -30,6 +32,19 @@ class Pairs:
 
     sources: list[Ids]
     targets: list[Ids]
+    numbers: list[int] = field(default_factory=list)
+    """Places of the pairs in the text that they were made from."""
+    weights: Weights | None = None
+    """How often an epoch shows each pair, on average; once if not given."""
+    sampler: SubwordSampler | None = None
+    """Cuts the pairs anew for every epoch; they stay as they are if not given."""
+
+    def of_epoch(self, seed: int, epoch: int) -> Pairs:
+        """The same pairs, in the ids of one epoch."""
+        if self.sampler is None:
+            return self
+        sources, targets = self.sampler.sample(seed, epoch)
+        return replace(self, sources=sources, targets=targets)
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -74,11 +89,19 @@ class Batch:
 
 
 def encode_pairs(
-    pairs: Sequence[tuple[str, str]], tokenizer: Tokenizer, max_length: int, prepare: Prepare | None = None
+    pairs: Sequence[tuple[str, str]],
+    tokenizer: Tokenizer,
+    max_length: int,
+    prepare: Prepare | None = None,
+    sampler: SubwordSampler | None = None,
 ) -> Pairs:
-    """Text, after `prepare`, to ids; pairs with a side over `max_length` tokens or with an empty side are left out."""
+    """Text, after `prepare`, to ids; pairs with a side over `max_length` tokens or with an empty side are left out.
+
+    `sampler` is told all that is kept, and cuts it anew for every epoch.
+    """
     sources: list[Ids] = []
     targets: list[Ids] = []
+    numbers: list[int] = []
     bar = progress(len(pairs), "encoding", "pair")
     for number, pair in enumerate(pairs):
         bar.update()
@@ -87,8 +110,11 @@ def encode_pairs(
         if 1 < len(x) <= max_length and 1 < len(y) <= max_length:
             sources.append(np.array(x, dtype=np.int32))
             targets.append(np.array(y, dtype=np.int32))
+            numbers.append(number)
+            if sampler:
+                sampler.add((source, target), (x, y))
     bar.close()
-    return Pairs(sources, targets)
+    return Pairs(sources, targets, numbers, sampler=sampler)
 
 
 def read_pairs(source: Path, target: Path) -> list[tuple[str, str]]:
@@ -100,12 +126,13 @@ def read_pairs(source: Path, target: Path) -> list[tuple[str, str]]:
 
 
 def plan_epoch(pairs: Pairs, batch_tokens: int, seed: int, epoch: int) -> list[NDArray[np.int64]]:
-    """Batches of pair numbers: every pair once, each batch within `batch_tokens` padded tokens on either side.
+    """Batches of pair numbers: every pair once, or as its weight says, in batches within the budget.
 
-    The plan is a pure function of its arguments, so a resumed run walks the very same batches.
+    `batch_tokens` is the most of padded tokens on either side. The plan is a pure function of its arguments, so a
+    resumed run walks the very same batches.
     """
     random = np.random.default_rng([seed, epoch])
-    order = random.permutation(len(pairs))
+    order = random.permutation(len(pairs) if pairs.weights is None else draw(pairs.weights, seed, epoch))
     x, y = pairs.source_lengths, pairs.target_lengths
     batches: list[NDArray[np.int64]] = []
     for start in range(0, len(order), POOL):

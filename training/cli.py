@@ -42,6 +42,7 @@ from training.recipe import (
 from training.scores import ScoreError
 from training.subwords import SubwordOptions, extend_subwords, train_subwords
 from training.trainer import DivergenceError
+from training.weights import source_weights
 
 _EXPECTED = (ModelError, RecipeError, CorpusError, CheckpointError, DivergenceError, ScoreError)
 _TOKENIZER = "tokenizer.model"
@@ -175,6 +176,7 @@ def _fit(options: argparse.Namespace) -> None:
     text = TextRecipe(
         section(ProtectRecipe, "protect", values.get("protect", {})),
         section(NoiseRecipe, "noise", values.get("noise", {})),
+        source_weights(values),
     )
     at = fit(values.get("model", {}), recipe, folder, text)
     _say(f"{at.update:,} updates, {at.target_tokens:,} target tokens, epoch {at.epoch}; {at.skipped} skipped")

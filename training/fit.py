@@ -6,10 +6,12 @@ import json
 import math
 import time
 from collections import deque
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from model.bundle import sha256
@@ -23,9 +25,11 @@ from training.journal import Journal
 from training.processes import Processes, joined
 from training.protect import preparation
 from training.recipe import FitRecipe, NoiseRecipe, ProtectRecipe, model_config
+from training.sampling import SubwordSampler, unigram_cuts
 from training.start import starting_weights
 from training.trainer import Position, Trainer, UpdateReport
 from training.validate import DevSet, read_dev_sets, validate
+from training.weights import line_weights
 
 NOTE_EVERY = 20
 """Updates between two lines of the log about training itself."""
@@ -45,15 +49,18 @@ class RunFolder:
 
 @dataclass(frozen=True)
 class TextRecipe:
-    """What is done to the text of pairs before they are ids."""
+    """What is done to the text of pairs before they are ids, and how often they are shown."""
 
     protect: ProtectRecipe = field(default_factory=ProtectRecipe)
     noise: NoiseRecipe = field(default_factory=NoiseRecipe)
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """Source → how often an epoch shows its pairs; 1 for sources that are not named."""
 
     def identity(self, tokenizer: Tokenizer) -> dict[str, Any]:
-        """What of it shows in the ids that `tokenizer` makes; nothing where nothing is done."""
+        """What of it shows in the ids that `tokenizer` makes, or in their order; nothing where nothing is done."""
         protect = {"protect": asdict(self.protect)} if tokenizer.sentinel_ids and self.protect.enabled else {}
-        return {**protect, **({"noise": asdict(self.noise)} if self.noise else {})}
+        weights = {"weights": dict(self.weights)} if self.weights else {}
+        return {**protect, **({"noise": asdict(self.noise)} if self.noise else {}), **weights}
 
 
 def fit(
@@ -82,6 +89,8 @@ def _fit(
         trainer.optimizer.begin_with(starting_weights(folder.start, config, tokenizer))
     checkpoints = Checkpoints(folder.out / "checkpoints", recipe.average)
     identity = {**_identity(folder, recipe, pairs), **text_recipe.identity(tokenizer)}
+    if text_recipe.weights:
+        identity["origins"] = sha256(folder.corpus / "train.origin")
     seconds = _resume(trainer, checkpoints, identity)
     processes.wait()  # all have read before the first one writes
     if not processes.first:
@@ -102,12 +111,16 @@ def _pairs(folder: RunFolder, recipe: FitRecipe, text_recipe: TextRecipe, tokeni
     source, target = folder.languages
     text = read_pairs(folder.corpus / f"train.{source}", folder.corpus / f"train.{target}")
     prepare = preparation(tokenizer, text_recipe.protect, text_recipe.noise, recipe.seed)
-    pairs = encode_pairs(text, tokenizer, recipe.max_length, prepare)
+    sampler = None
+    if recipe.subword_sampling:
+        sampler = SubwordSampler(unigram_cuts(tokenizer), recipe.subword_sampling, recipe.max_length)
+    pairs = encode_pairs(text, tokenizer, recipe.max_length, prepare, sampler)
     if not pairs:
         raise CorpusError(
             f"{folder.corpus} must hold at least one pair of at most {recipe.max_length} tokens a side, but holds none."
         )
-    return pairs
+    weights = line_weights(folder.corpus / "train.origin", text_recipe.weights, len(text))
+    return pairs if weights is None else replace(pairs, weights=np.array(weights)[pairs.numbers])
 
 
 def _identity(folder: RunFolder, recipe: FitRecipe, pairs: Pairs) -> dict[str, Any]:
@@ -117,6 +130,7 @@ def _identity(folder: RunFolder, recipe: FitRecipe, pairs: Pairs) -> dict[str, A
         "text": [sha256(folder.corpus / f"train.{language}") for language in folder.languages],
         "pairs": len(pairs),
         "order": [recipe.seed, recipe.batch_tokens, recipe.max_length],
+        **({"subword_sampling": recipe.subword_sampling} if recipe.subword_sampling else {}),
     }
 
 
@@ -127,8 +141,9 @@ def _resume(trainer: Trainer, checkpoints: Checkpoints, identity: dict[str, Any]
     state = load(checkpoints.last)
     if state["identity"] != identity:
         raise CheckpointError(
-            f"a run must be resumed with its own tokenizer and corpus, [protect] and [noise], seed, batch_tokens and "
-            f"max_length ({state['identity']}), but found {identity}; use another run folder."
+            f"a run must be resumed with its own tokenizer and corpus, [protect], [noise] and weights, seed, "
+            f"batch_tokens, max_length and subword_sampling ({state['identity']}), but found {identity}; use another "
+            f"run folder."
         )
     trainer.load_state_dict(state["trainer"])
     seconds: float = state["seconds"]

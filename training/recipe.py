@@ -8,6 +8,7 @@ ignored.
 from __future__ import annotations
 
 import dataclasses
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -54,6 +55,8 @@ class FitRecipe:
     """Weights and activations of forward and backward; master weights and moments are always float32."""
     max_length: int = 128
     """Longer pairs (in tokens, either side) are left out of training."""
+    subword_sampling: float = 0.0
+    """α: every epoch cuts each word anew, with probability ∝ P(cut)^α; 0 always takes the most likely cut."""
     seed: int = 1
     validate_every: int = 1000
     """Updates between validations; checkpoints are written at the same moments."""
@@ -75,6 +78,8 @@ class FitRecipe:
         for name in ("updates", "batch_tokens", "max_length", "validate_every", "checkpoint_every", "average"):
             if getattr(self, name) < 1:
                 raise RecipeError(f"[fit] {name} must be at least 1, but is {getattr(self, name)}.")
+        if not 0 <= self.subword_sampling < math.inf:
+            raise RecipeError(f"[fit] subword_sampling must be at least 0, but is {self.subword_sampling}.")
         if not 0 <= self.label_smoothing < 1:
             raise RecipeError(f"[fit] label_smoothing must be in [0, 1), but is {self.label_smoothing}.")
         if not 0 <= self.cooldown <= self.updates:

@@ -89,6 +89,7 @@ class Trainer:
         """The pair numbers of the next update, and one step on."""
         if self._plan is None or self._plan[0] != self.at.epoch:
             recipe = self.recipe
+            self.pairs = self.pairs.of_epoch(recipe.seed, self.at.epoch)
             self._plan = (self.at.epoch, plan_epoch(self.pairs, recipe.batch_tokens, recipe.seed, self.at.epoch))
         batches = self._plan[1]
         numbers = batches[self.at.batch]

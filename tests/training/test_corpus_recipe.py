@@ -22,8 +22,8 @@ def recipe(tmp_path: Path, text: str, *overrides: str) -> CorpusRecipe:
 @pytest.mark.parametrize("name", ["en-de", "en-de-tiny"])
 def test_the_recipes_of_the_house_are_good(name: str) -> None:
     loaded = load_recipe(RECIPES / f"{name}.toml")
-    packages = [package for source in loaded.sources for package in source.packages]
-    assert len(packages) == len(set(packages))
+    read = [(source.kind, source.select, package) for source in loaded.sources for package in source.packages]
+    assert len(read) == len(set(read))
     assert set(loaded.corpus.reserved) == {
         "evolution-common",
         "gnucash-common",
@@ -72,11 +72,18 @@ def test_a_reserved_package_is_refused_as_a_source(tmp_path: Path) -> None:
         (HEAD + "source = 3\n" + TSV, RecipeError, "must be TOML"),
         (HEAD + '[source]\nkind = "tsv"\n', CorpusError, "must be a table of tables"),
         (HEAD + '[source.x]\npath = "x"\n', RecipeError, "must say kind"),
-        (HEAD + '[source.x]\nkind = "csv"\npath = "x"\n', RecipeError, "must be one of gettext, libreoffice-help, tsv"),
+        (
+            HEAD + '[source.x]\nkind = "csv"\npath = "x"\n',
+            RecipeError,
+            "must be one of gettext, libreoffice-help",
+        ),
         (HEAD + TSV + "pats = 1\n", RecipeError, "has no pats"),
         (HEAD + TSV + 'cap = "3"\n', RecipeError, "cap must be int"),
         (HEAD + TSV + "cap = true\n", RecipeError, "cap must be int"),
         (HEAD + TSV + "cap = -1\n", CorpusError, "cap >= 0"),
+        (HEAD + TSV + "weight = -1\n", CorpusError, "weight >= 0"),
+        (HEAD + TSV + 'select = "terms"\n', CorpusError, "select must be given for kind ding only"),
+        (HEAD + TSV + 'keys = ["en", "de"]\n', CorpusError, "for kind jsonl only"),
         (HEAD + TSV + "targets_per_source = 0\n", CorpusError, "targets_per_source >= 1"),
         (HEAD + TSV + 'packages = ["nano"]\n', CorpusError, "a path, and no packages"),
         (HEAD + TSV + 'target_path = "x"\n', CorpusError, "target_path must be given for kind paired"),

@@ -31,6 +31,11 @@ KEPT = {
         Pair("Text Editor", "Text Editor"),
         Pair("The new file", "Die neue Datei"),
     ],
+    "half-translated": [
+        Pair("LVM2 is a logical volume manager for Linux", "LVM2 ist ein Logical Volume Manager für Linux"),
+        Pair("Stage 3: the mini-Debian system", "Stufe 3: das Mini-Debian-System"),
+        Pair("Eye of GNOME", "Eye of GNOME"),
+    ],
     "identifier": [
         Pair("file.txt", "file.txt"),
         Pair("Press ctrl.x now", "Jetzt ctrl.x drücken"),
@@ -63,6 +68,10 @@ DROPPED = {
     "tags": [Pair("<b>Bold</b>", "Fett"), Pair("<i>x</i>", "<b>x</b>"), Pair("a &amp; b", "a und b")],
     "addresses": [Pair("See https://a.org", "Siehe https://b.org"), Pair("Mail x@a.org", "Post an x")],
     "untranslated": [Pair("The same three words", "the same three words")],
+    "half-translated": [
+        Pair("These options are described in Section 2", "These options are described in Abschnitt 2"),
+        Pair("Common options of all filters", "Abbildung 3: Common options of all filters"),
+    ],
     "identifier": [Pair("job-state.held", "Auftrag angehalten"), Pair("media_size", "Papierformat")],
     "script": [Pair("Open", "Открыть"), Pair("打开", "Öffnen")],
     "language": [

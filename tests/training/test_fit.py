@@ -17,6 +17,7 @@ from training.checkpoint import CheckpointError, Checkpoints, load
 from training.fit import RunFolder, fit
 from training.optimizer import average
 from training.recipe import FitRecipe, RecipeError
+from training.sampling import SubwordSampler
 from training.trainer import DivergenceError, Trainer
 from training.validate import evaluating, mean_nll
 
@@ -77,6 +78,33 @@ def test_a_resumed_run_is_the_uninterrupted_run_bit_for_bit(tmp_path: Path, opti
     assert second.at == straight.at
     for name, master in straight.optimizer.masters.items():
         assert torch.equal(master, second.optimizer.masters[name]), name
+
+
+def test_a_resumed_run_of_weighted_and_sampled_pairs_is_the_uninterrupted_run(tmp_path: Path) -> None:
+    def cuts(word: str) -> list[tuple[list[int], float]]:
+        return [([4 + len(word)], -1.0), ([5, 6 + len(word)], -1.5)]
+
+    def made() -> Pairs:
+        sampler = SubwordSampler(cuts, 0.3, 12)
+        plain = Pairs([], [], weights=np.tile([0.5, 1.0, 2.0], 30), sampler=sampler)
+        for number in range(90):
+            text = " ".join("abcdefgh"[: 1 + (number + i) % 7] for i in range(2 + number % 4))
+            usual = [i for word in text.split() for i in cuts(word)[0][0]] + [2]
+            sampler.add((text, text), (usual, usual))
+            plain.sources.append(np.array(usual, dtype=np.int32))
+            plain.targets.append(np.array(usual, dtype=np.int32))
+        return plain
+
+    straight = Trainer(CONFIG, recipe(), made())
+    expected = [straight.update() for _ in range(30)]
+    first = Trainer(CONFIG, recipe(), made())
+    found = [first.update() for _ in range(17)]
+    assert first.at.epoch > 0
+    Checkpoints(tmp_path, keep=2).save(17, first.state_dict(), first.optimizer.state_dict()["masters"])
+    second = Trainer(CONFIG, recipe(), made())
+    second.load_state_dict(load(tmp_path / "last.pt"))
+    assert found + [second.update() for _ in range(13)] == expected
+    assert len({report.tokens for report in expected}) > 3
 
 
 def test_validation_before_and_after_a_resume_is_the_same_number(tmp_path: Path) -> None:
@@ -180,7 +208,7 @@ def test_fit_goes_on_from_its_checkpoint_and_refuses_another_tokenizer(tmp_path:
     assert json.loads((out / "run.json").read_text())["model"]["d_model"] == 16
     with pytest.raises(CheckpointError, match="own tokenizer and corpus"):
         fit(shape, short, RunFolder(corpus, _tokenizer(corpus, 38), out, ("en", "de")))
-    with pytest.raises(CheckpointError, match="seed, batch_tokens and max_length"):
+    with pytest.raises(CheckpointError, match="seed, batch_tokens, max_length and"):
         fit(shape, recipe(updates=8, batch_tokens=300), folder)
     (corpus / "train.de").write_text((corpus / "train.de").read_text().replace("1", "2", 1))
     with pytest.raises(CheckpointError, match="own tokenizer and corpus"):

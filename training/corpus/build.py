@@ -25,7 +25,9 @@ _LEAKS = {
     "same-source": "the source equals a held-out source",
     "same-target": "the translation equals a held-out translation",
     "similar-source": "the source has nearly the words of a held-out source",
-    "contained": "the source contains a held-out source, or makes up most of one",
+    "similar-target": "the translation has nearly the words of a held-out translation",
+    "contained-source": "the source contains a held-out source, or makes up most of one",
+    "contained-target": "the translation contains a held-out translation, or makes up most of one",
 }
 
 

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 
 import polib
 
-from training.corpus.errors import CorpusError
+from training.corpus.files import COMPRESSED, inner_suffix, open_binary, reading
 from training.corpus.pair import Pair
 from training.corpus.qt import read_qm
+
+_SUFFIXES = (".mo", ".po", ".qm")
 
 
 def is_catalogue(path: str, language: str) -> bool:
     """Whether `path` is a catalogue that translates into `language`: `…/de/LC_MESSAGES/x.mo`, `de.po`, `cups_de.po`."""
-    where = PurePosixPath(path)
+    where = _uncompressed(path)
     if where.suffix == ".mo" and where.parent.name == "LC_MESSAGES":
         return where.parent.parent.name == language
-    if where.suffix in (".mo", ".po", ".qm"):
+    if where.suffix in _SUFFIXES:
         region = f"{language}_{language.upper()}"
         named = where.stem in (language, region) or where.stem.endswith(
             tuple(f"{mark}{name}" for mark in "_-" for name in (language, region))
         )
-        return named or language in where.parent.parts
+        return named or (where.suffix != ".mo" and language in where.parent.parts)
     return False
 
 
@@ -31,13 +36,19 @@ def find_catalogues(folder: Path, language: str) -> list[Path]:
     """All catalogues of `language` below `folder`, sorted; `folder` itself if it is a single catalogue."""
     if folder.is_file():
         return [folder]
-    files = (path for path in folder.rglob("*") if path.suffix in (".mo", ".po", ".qm") and path.is_file())
+    files = (path for path in folder.rglob("*") if inner_suffix(path.name) in _SUFFIXES and path.is_file())
     return sorted(path for path in files if is_catalogue(path.relative_to(folder).as_posix(), language))
 
 
 def domain(path: Path, language: str) -> str:
     """The text domain a catalogue belongs to: `okular` for `okular.mo`; for `de.po` the name of its folder."""
-    return path.parent.name if path.stem == language else path.stem
+    name = _uncompressed(path.name).stem
+    return path.parent.name if name == language else name
+
+
+def _uncompressed(path: str) -> PurePosixPath:
+    where = PurePosixPath(path)
+    return where.with_suffix("") if where.suffix in COMPRESSED else where
 
 
 def read_catalogue(path: Path, origin: str, part: str) -> Iterator[Pair]:
@@ -47,14 +58,13 @@ def read_catalogue(path: Path, origin: str, part: str) -> Iterator[Pair]:
     are left out. A plural pairs the singular with the first form and the plural with the last. Raises `CorpusError`
     for a damaged file.
     """
-    if path.suffix == ".qm":
+    suffix = inner_suffix(path.name)
+    if suffix == ".qm":
         yield from (Pair(source, target, origin, part) for source, target in read_qm(path))
         return
-    read = polib.mofile if path.suffix == ".mo" else polib.pofile
-    try:
-        entries = read(str(path))
-    except (OSError, ValueError, LookupError, struct.error) as error:
-        raise CorpusError(f"{path} must be a gettext catalogue, but cannot be read: {error}.") from error
+    read = polib.mofile if suffix == ".mo" else polib.pofile
+    with reading(path, "a gettext catalogue", ValueError, LookupError, struct.error), _unpacked(path) as plain:
+        entries = read(str(plain))
     for entry in entries:
         if entry.obsolete:
             continue
@@ -62,6 +72,19 @@ def read_catalogue(path: Path, origin: str, part: str) -> Iterator[Pair]:
         fuzzy = isinstance(entry, polib.POEntry) and entry.fuzzy
         for source, target in _texts(entry):
             yield Pair(source, target, origin, part, fuzzy)
+
+
+@contextmanager
+def _unpacked(path: Path) -> Iterator[Path]:
+    """`path` itself, or a copy without its compression for as long as it is needed: polib reads files only."""
+    if path.suffix not in COMPRESSED:
+        yield path
+        return
+    with TemporaryDirectory() as folder, open_binary(path) as packed:
+        plain = Path(folder) / path.stem
+        with plain.open("wb") as file:
+            shutil.copyfileobj(packed, file)
+        yield plain
 
 
 def _texts(entry: polib.POEntry | polib.MOEntry) -> Iterator[tuple[str, str]]:

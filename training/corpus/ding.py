@@ -19,10 +19,11 @@ _SPECIES = re.compile(r"\[(?:zool|ornith|bot|entomol|ichth|min|myc|geol|chem|pha
 _VERB = re.compile(r"\{v[a-z]\b")
 _SHORT = {
     "jdm.": "jemandem", "jdn.": "jemanden", "jds.": "jemandes", "jd.": "jemand", "etw.": "etwas", "sb.": "somebody",
-    "sth.": "something", "sb.'s": "somebody's", "sb.’s": "somebody’s", "sth.'s": "something's", "o.s.": "oneself",
+    "sth.": "something", "sb.'s": "somebody's", "sth.'s": "something's", "o.s.": "oneself",
 }  # fmt: skip
 _SHORTENED = re.compile("|".join(rf"(?<![\w.]){re.escape(short)}(?!\w)" for short in sorted(_SHORT, key=len)[::-1]))
 _CHOICE = re.compile(r"(?<=\w)/\w[\w’'.]*(?:/\w[\w’'.]*)*")
+_SPACED = re.compile(r" ([,.!?:])(?= |$)")
 _LEFT_OVER = re.compile(r"[{}\[\]<>()|;/~=…]|\.\.\.|:: ")
 _SENTENCE = re.compile(r"[„“\"'‚‘]?[A-ZÄÖÜ].*[.!?][”“\"'‘’]?")
 
@@ -68,9 +69,10 @@ def read_ding(path: Path, where: tuple[str, str], languages: tuple[str, str], se
 
 def clean_entry(text: str) -> str:
     """One entry as plain language; empty if something in it is not understood."""
-    text = _NOTES.sub(" ", _NOTES.sub(" ", text)).partition(";")[0]
+    # The dictionary sets its apostrophes; people type them.
+    text = _NOTES.sub(" ", _NOTES.sub(" ", text)).partition(";")[0].replace("’", "'")
     text = _SHORTENED.sub(lambda match: _SHORT[match[0]], text)
-    text = " ".join(_CHOICE.sub("", text).split()).replace(" ,", ",").replace(" .", ".")
+    text = _SPACED.sub(r"\1", " ".join(_CHOICE.sub("", text).split()))
     return "" if _LEFT_OVER.search(text) else text
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import lzma
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import zip_longest
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import IO
 
 import zstandard
@@ -16,32 +17,51 @@ import zstandard
 from training.corpus.errors import CorpusError
 from training.corpus.pair import Pair
 
+COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
+"""Endings of files that are unpacked on the way."""
+_DAMAGE = (OSError, EOFError, lzma.LZMAError, zstandard.ZstdError, UnicodeError)
+
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The lines of `path` without their line ends; `.gz`, `.xz` and `.zst` are unpacked on the way.
+    """The lines of `path` without their line ends; `.gz`, `.xz`, `.bz2` and `.zst` are unpacked on the way.
 
     Only LF, CR LF and the end of the file end a line: a NUL or a Unicode separator inside one does not, so the two
     sides of a corpus never get out of step. Raises `CorpusError` for a file that is missing, damaged or not UTF-8.
     """
+    with reading(path, "text in UTF-8"), ExitStack() as stack:
+        raw = stack.enter_context(open_binary(path))
+        for line in stack.enter_context(io.TextIOWrapper(raw, encoding="utf-8-sig", newline="\n")):
+            yield line.removesuffix("\n").removesuffix("\r")
+
+
+@contextmanager
+def reading(path: Path, what: str, *errors: type[Exception]) -> Iterator[None]:
+    """Turn what can go wrong while reading `path` (and `errors`) into a `CorpusError` that says it must be `what`."""
     try:
-        with ExitStack() as stack:
-            raw = stack.enter_context(_open(path))
-            for line in stack.enter_context(io.TextIOWrapper(raw, encoding="utf-8-sig", newline="\n")):
-                yield line.removesuffix("\n").removesuffix("\r")
+        yield
     except FileNotFoundError as error:
-        raise CorpusError(f"a text file must be at {path}, but there is none.") from error
-    except (OSError, EOFError, lzma.LZMAError, zstandard.ZstdError, UnicodeDecodeError) as error:
-        raise CorpusError(f"{path} must be text in UTF-8, but cannot be read: {error}.") from error
+        raise CorpusError(f"a file must be at {path}, but there is none.") from error
+    except (*_DAMAGE, *errors) as error:
+        raise CorpusError(f"{path} must be {what}, but cannot be read: {error}.") from error
 
 
-def _open(path: Path) -> IO[bytes]:
+def open_binary(path: Path) -> IO[bytes]:
+    """The bytes of `path`, unpacked."""
     if path.suffix == ".gz":
         return gzip.open(path, "rb")
     if path.suffix == ".xz":
         return lzma.open(path, "rb")
+    if path.suffix == ".bz2":
+        return bz2.open(path, "rb")
     if path.suffix == ".zst":
         return zstandard.open(path, "rb")
     return path.open("rb")
+
+
+def inner_suffix(name: str) -> str:
+    """The ending that tells the format: `.po` for `de.po` and for `de.po.xz`."""
+    path = PurePath(name)
+    return path.with_suffix("").suffix if path.suffix in COMPRESSED else path.suffix
 
 
 def read_tsv(path: Path, origin: str) -> Iterator[Pair]:

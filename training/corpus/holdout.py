@@ -11,7 +11,7 @@ from math import ceil
 from training.corpus.duplicates import lottery
 from training.corpus.pair import Pair
 from training.corpus.recipe import HoldoutRecipe
-from training.corpus.words import key, words
+from training.corpus.words import words
 
 _GRAM = 4
 """Containment is looked up by runs of so many words; shorter texts are contained in too much to say anything."""
@@ -22,20 +22,37 @@ _ROUNDING = 1e-9
 
 
 class NearDuplicates:
-    """Finds texts that are near-identical to one of a fixed set of held-out pairs.
+    """Finds texts that are near-identical to one of a fixed set of held-out pairs, on either side.
 
-    Texts are compared as `words` sees them. `find` names the first of these that holds:
-    `same-source` equal words in order; `same-target` equal words of the translation; `similar-source` word sets with
-    Jaccard similarity |A ∩ B| / |A ∪ B| of at least `threshold`; `contained` one is a run of at least four words
-    within the other (a training text within a held-out one must make up half of it).
+    Texts are compared as `words` sees them. `find` names the first of these that holds, each for the source and then
+    for the target: `same-…` equal words in order; `similar-…` word sets with Jaccard similarity |A ∩ B| / |A ∪ B| of
+    at least `threshold`; `contained-…` one is a run of at least four words within the other (a training text within a
+    held-out one must make up half of it).
     """
 
     def __init__(self, held_out: Iterable[Pair], threshold: float) -> None:
         held = list(held_out)
+        self._sources = _Texts({words(pair.source) for pair in held}, threshold)
+        self._targets = _Texts({words(pair.target) for pair in held}, threshold)
+
+    def find(self, pair: Pair) -> str | None:
+        """Why `pair` is too close to a held-out one, or None."""
+        source, target = words(pair.source), words(pair.target)
+        for way in _WAYS:
+            if way(self._sources, source):
+                return f"{way.__name__}-source"
+            if way(self._targets, target):
+                return f"{way.__name__}-target"
+        return None
+
+
+class _Texts:
+    """One side of the held-out pairs, indexed so that few of them must be looked at for any text."""
+
+    def __init__(self, texts: set[tuple[str, ...]], threshold: float) -> None:
         self._threshold = threshold
-        self._targets = {key(pair.target) for pair in held} - {""}
-        self._texts = sorted({words(pair.source) for pair in held})
-        self._keys = {" ".join(text) for text in self._texts}
+        self._known = texts - {()}
+        self._texts = sorted(self._known)
         self._sets = [frozenset(text) for text in self._texts]
         self._frequency = Counter(word for text in self._sets for word in text)
         self._by_word: dict[str, list[int]] = defaultdict(list)
@@ -46,31 +63,29 @@ class NearDuplicates:
             for at in range(len(text) - _GRAM + 1):
                 self._by_gram[text[at : at + _GRAM]].append((index, at))
 
-    def find(self, pair: Pair) -> str | None:
-        """Why `pair` is too close to a held-out one, or None."""
-        text = words(pair.source)
-        if " ".join(text) in self._keys:
-            return "same-source"
-        if key(pair.target) in self._targets:
-            return "same-target"
-        if self._similar(frozenset(text)):
-            return "similar-source"
-        return "contained" if self._contains(text) or self._contained(text) else None
+    def same(self, text: tuple[str, ...]) -> bool:
+        """Whether a held-out text has the words of `text` in this order. A text without words is like no other."""
+        return text in self._known
+
+    def similar(self, text: tuple[str, ...]) -> bool:
+        """Whether a held-out text has nearly the same set of words."""
+        found = frozenset(text)
+        candidates = {index for word in self._prefix(found) for index in self._by_word.get(word, ())}
+        return any(
+            len(found & held) >= self._threshold * len(found | held) - _ROUNDING
+            for held in (self._sets[index] for index in candidates)
+        )
+
+    def contained(self, text: tuple[str, ...]) -> bool:
+        """Whether a held-out text is a run within `text`, or `text` one within it and a large part of it."""
+        return self._contains(text) or self._within(text)
 
     def _prefix(self, text: frozenset[str]) -> list[str]:
         """The rarest words of `text`, so many that a set with the wanted Jaccard similarity must share one of them."""
         rarest = sorted(text, key=lambda word: (self._frequency[word], word))
         return rarest[: len(text) - ceil(self._threshold * len(text) - _ROUNDING) + 1]
 
-    def _similar(self, text: frozenset[str]) -> bool:
-        candidates = {index for word in self._prefix(text) for index in self._by_word.get(word, ())}
-        return any(
-            len(text & held) >= self._threshold * len(text | held) - _ROUNDING
-            for held in (self._sets[index] for index in candidates)
-        )
-
     def _contains(self, text: tuple[str, ...]) -> bool:
-        """Whether a held-out text is a run within `text`."""
         for start in range(len(text) - _GRAM + 1):
             for index, at in self._by_gram.get(text[start : start + _GRAM], ()):
                 held = self._texts[index]
@@ -78,13 +93,15 @@ class NearDuplicates:
                     return True
         return False
 
-    def _contained(self, text: tuple[str, ...]) -> bool:
-        """Whether `text` is a run within a held-out text, and a large part of it."""
+    def _within(self, text: tuple[str, ...]) -> bool:
         for index, at in self._by_gram.get(text[:_GRAM], ()) if len(text) >= _GRAM else ():
             held = self._texts[index]
             if held[at : at + len(text)] == text and len(text) >= _COVER * len(held):
                 return True
         return False
+
+
+_WAYS = (_Texts.same, _Texts.similar, _Texts.contained)
 
 
 @dataclass(frozen=True)

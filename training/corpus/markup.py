@@ -39,6 +39,7 @@ _SEQUENCES = {"menuchoice": " → ", "guiseq": " → ", "keycombo": "+", "keyseq
 _PICTURES = frozenset({"img", "xref", "inlinemediaobject"})
 _ENTITY = re.compile(r"&([A-Za-z][\w.-]*);")
 _DECLARED = re.compile(r"<!ENTITY\s+([A-Za-z][\w.-]*)\s+(?:\"([^\"]*)\"|'([^']*)')\s*>")
+_DOCTYPE = re.compile(r"<!DOCTYPE[^\[>]*(?:\[.*?\]\s*)?>", re.DOTALL)
 _PREDEFINED = frozenset({"amp", "lt", "gt", "quot", "apos"})
 _DEPTH = 8
 """Entities within entities are followed so far; a deeper nest, or a ring, stays unexplained."""
@@ -66,6 +67,7 @@ def declared_entities(text: str) -> dict[str, str]:
 def markup_blocks(page: str, entities: Mapping[str, str] | None = None) -> list[Block]:
     """The blocks of a page in HTML or XML. Unclosed and unknown elements are taken as they come, never an error."""
     known = {**(entities or {}), **declared_entities(page)}
+    page = _DOCTYPE.sub("", page, count=1)
     parser = _Blocks(xml=page.lstrip()[:5] == "<?xml" and "<html" not in page[:2000])
     parser.feed(_explained(page, known))
     parser.close()
@@ -112,7 +114,7 @@ class _Blocks(HTMLParser):
         if name in self._void:
             self._add(HOLE if name == "img" else " ")
             return
-        self._children[-1] += 1
+        self._children[-1] += name not in _SKIPPED
         self._children.append(0)
         self._open.append(name)
         self._skipping += name in _SKIPPED

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
+from training.corpus.files import open_binary, reading
 from training.corpus.manpages import man_blocks
 from training.corpus.markup import HOLE, Block, declared_entities, markup_blocks
 from training.corpus.pair import Pair
@@ -20,6 +19,7 @@ _ODD_RATIO, _ODD_SLACK = 2.2, 20
 _ODD_SHARE = 0.1
 """A section with more unlikely pairs than this is out of step."""
 _NUMBER = re.compile(r"\d+")
+_SECTION_NUMBER = re.compile(r"(?:(?:\d+\.)+\d*|[A-Z](?:\.\d+)+\.?|\[\d+\]) +(?=\S)")
 
 
 def tags(language: str) -> frozenset[str]:
@@ -84,13 +84,9 @@ def read_entities(folders: Iterable[Path], language: str) -> dict[str, str]:
 
 
 def read_blocks(path: Path, entities: Mapping[str, str]) -> list[Block]:
-    """The blocks of one page; `.gz` and `.bz2` are unpacked. Bytes that are no UTF-8 become U+FFFD."""
-    data = path.read_bytes()
-    if path.suffix == ".gz":
-        data = gzip.decompress(data)
-    elif path.suffix == ".bz2":
-        data = bz2.decompress(data)
-    page = data.decode("utf-8", errors="replace")
+    """The blocks of one page; compressed ones are unpacked. Bytes that are no UTF-8 become U+FFFD."""
+    with reading(path, "a page"), open_binary(path) as file:
+        page = file.read().decode("utf-8", errors="replace")
     return markup_blocks(page, entities) if path.name.endswith(_MARKUP) else man_blocks(page)
 
 
@@ -100,7 +96,7 @@ def align(sources: Sequence[Block], targets: Sequence[Block]) -> Iterator[tuple[
     Both pages are cut into sections at their headings; pages whose headings differ give nothing, except that one may
     go on longer (German manual pages end with their translators). A section counts when both sides have the same
     kinds of block in the same order, and nearly all of the pairs are alike in length and numbers. Blocks with a hole
-    are left out.
+    are left out, and so are those that are equal: nobody translated them, or nobody needs to.
     """
     ours, theirs = _sections(sources), _sections(targets)
     if any(left[0].kind != right[0].kind for left, right in zip(ours, theirs, strict=False)):
@@ -113,8 +109,17 @@ def align(sources: Sequence[Block], targets: Sequence[Block]) -> Iterator[tuple[
         if sum(odd) > max(1, _ODD_SHARE * len(pairs)):
             continue
         for (a, b), strange in zip(pairs, odd, strict=True):
-            if a.kept and not strange and HOLE not in a.text + b.text:
-                yield a.text, b.text
+            if a.kept and not strange and a.text != b.text and HOLE not in a.text + b.text:
+                yield _without_number(a.text, b.text)
+
+
+def _without_number(source: str, target: str) -> tuple[str, str]:
+    """Both texts without the number of their section or footnote, if it is the same."""
+    numbers = [_SECTION_NUMBER.match(text) for text in (source, target)]
+    if all(numbers) and len({number[0] for number in numbers if number}) == 1:
+        end = numbers[0].end() if numbers[0] else 0
+        return source[end:], target[end:]
+    return source, target
 
 
 def _sections(blocks: Sequence[Block]) -> list[list[Block]]:

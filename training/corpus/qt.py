@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from training.corpus.errors import CorpusError
+from training.corpus.files import open_binary, reading
 
 _MAGIC = bytes.fromhex("3cb86418caef9c95cd211cbf60a1bddd")
 _MESSAGES = 0x69
@@ -19,13 +19,11 @@ def read_qm(path: Path) -> Iterator[tuple[str, str]]:
 
     Messages that keep no source text are left out. Raises `CorpusError` for a damaged file.
     """
-    data = path.read_bytes()
-    try:
+    with reading(path, "a compiled Qt catalogue", ValueError), open_binary(path) as file:
+        data = file.read()
         if not data.startswith(_MAGIC):
             raise ValueError("it does not begin as one")
         yield from _messages(_section(data, _MESSAGES))
-    except (ValueError, IndexError) as error:
-        raise CorpusError(f"{path} must be a compiled Qt catalogue, but cannot be read: {error}.") from error
 
 
 def _section(data: bytes, wanted: int) -> bytes:

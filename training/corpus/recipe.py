@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,7 @@ from training.corpus.ding import Select
 from training.corpus.errors import CorpusError
 from training.recipe import languages, read_recipe, section
 
-Kind = Literal["gettext", "libreoffice-help", "pages", "ding", "tsv", "paired"]
+Kind = Literal["gettext", "libreoffice-help", "pages", "ding", "tsv", "paired", "tmx", "jsonl"]
 _OF_PACKAGES = ("gettext", "libreoffice-help", "pages", "ding")
 
 _SECTIONS = {"languages", "corpus", "source", "cleaning", "holdout"}
@@ -24,7 +25,7 @@ class SourceRecipe:
 
     name: str
     kind: Kind
-    """`gettext`, `libreoffice-help`, `pages` and `ding` read packages or a folder; `tsv` one file, `paired` two."""
+    """`gettext`, `libreoffice-help`, `pages`, `ding` read packages or a folder; `paired` two files, the others one."""
     group: str = ""
     """Held-out sets are made a group; sources that resemble each other share one. Default: the source's name."""
     packages: tuple[str, ...] = ()
@@ -39,12 +40,16 @@ class SourceRecipe:
     """Leave the source out, and say so, when its path is not there."""
     late: bool = False
     """Join once the held-out sets of the other sources are drawn, so that these stay what they are."""
+    weight: float = 1.0
+    """How often `fit` shows its pairs in an epoch: 2 twice, 0.5 in every other epoch, 0 never. The corpus holds all."""
     cap: int = 0
     """Keep at most this many pairs, chosen by hash; 0 keeps all."""
     targets_per_source: int = 1
     """How many different translations of one source text to keep, the most frequent first."""
     select: Select = "all"
     """`ding` only: which entries to take."""
+    keys: tuple[str, ...] = ()
+    """`jsonl` only: the keys of the source and the target, such as `translation.en`. Default: the language codes."""
     split_sentences: bool = True
     """Cut texts of several sentences into pairs of one, where both sides have equally many."""
 
@@ -58,8 +63,12 @@ class SourceRecipe:
             raise CorpusError(
                 f"target_path must be given for kind paired, and for no other; [source.{self.name}] is {self.kind}."
             )
-        if self.cap < 0 or self.targets_per_source < 1:
-            raise CorpusError(f"[source.{self.name}] must have cap >= 0 and targets_per_source >= 1.")
+        if self.cap < 0 or self.targets_per_source < 1 or not 0 <= self.weight < math.inf:
+            raise CorpusError(f"[source.{self.name}] must have cap >= 0, targets_per_source >= 1 and weight >= 0.")
+        if self.keys and (self.kind != "jsonl" or len(self.keys) != 2):
+            raise CorpusError(f"[source.{self.name}] keys must be two, source and target, and for kind jsonl only.")
+        if self.select != "all" and self.kind != "ding":
+            raise CorpusError(f"select must be given for kind ding only; [source.{self.name}] is {self.kind}.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -23,6 +24,8 @@ wurden konnte muss müssen über ich wir
 _FUNCTION_WORDS = {"en": frozenset(_ENGLISH.split()), "de": frozenset(_GERMAN.split())}
 """Words so common in one language, and so rare in the other, that a few of them tell which it is."""
 
+_HALF_WORDS, _HALF_SHARE = 4, 0.6
+"""Fewest words of a target to judge, and the share of them that are the source's if it was left half done."""
 _IDENTIFIER = re.compile(r"[\w-]+(?:[._][\w-]+)+")
 _FOREIGN_LETTER = re.compile(r"(?![A-Za-z\u00aa-\u024f\u1e00-\u1eff])[^\W\d_]")
 _LETTER = re.compile(r"[^\W\d_]")
@@ -118,6 +121,16 @@ def translated(pair: Pair, context: RuleContext) -> bool:
     return len(source) <= context.limits.max_copy_words or source != words(pair.target)
 
 
+def not_half_translated(pair: Pair, context: RuleContext) -> bool:
+    """No target has most of its words from the source, some of them words that its language does not have."""
+    source, target = words(pair.source), words(pair.target)
+    foreign = _function_words(pair.target, context.source)
+    if len(target) < _HALF_WORDS or foreign <= _function_words(pair.target, context.target):
+        return True
+    shared = sum((Counter(source) & Counter(target)).values())
+    return shared < _HALF_SHARE * len(target)
+
+
 def no_identifier(pair: Pair, _context: RuleContext) -> bool:
     """The source is language, not the name under which a program keeps its message, such as `job-state.held`."""
     return pair.source == pair.target or not _IDENTIFIER.fullmatch(pair.source)
@@ -158,6 +171,7 @@ RULES: tuple[Rule, ...] = (
     Rule("tags", "the sides hold different markup", same_tags),
     Rule("addresses", "the sides hold different URLs or mail addresses", same_addresses),
     Rule("untranslated", "the target is a copy of its source", translated),
+    Rule("half-translated", "most words of the target are those of the source", not_half_translated),
     Rule("identifier", "the source is the name of a message, not the message", no_identifier),
     Rule("script", "letters of another script", right_script),
     Rule("language", "the text looks like the other language", right_language),

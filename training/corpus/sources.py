@@ -13,11 +13,13 @@ from training.corpus.catalogues import domain, find_catalogues, is_catalogue, re
 from training.corpus.ding import is_dictionary, read_ding
 from training.corpus.errors import CorpusError
 from training.corpus.files import read_paired, read_tsv
+from training.corpus.jsonlines import read_jsonl
 from training.corpus.libreoffice import find_help, is_help_page, paired_pages, read_page
 from training.corpus.packages import Package, PackageStore, Selection
 from training.corpus.pages import is_entities, is_page, pair_pages, read_entities, read_pages
 from training.corpus.pair import Pair
 from training.corpus.recipe import CorpusRecipe, SourceRecipe
+from training.corpus.tmx import read_tmx
 
 T = TypeVar("T")
 
@@ -54,6 +56,8 @@ class Reader:
             "ding": self._read_ding,
             "tsv": self._read_files,
             "paired": self._read_files,
+            "tmx": self._read_files,
+            "jsonl": self._read_files,
         }
         missing = [p for p in (source.path, source.target_path) if p and not self.recipe.resolve(p).exists()]
         if missing and source.optional:
@@ -141,8 +145,14 @@ class Reader:
     def _read_files(self, source: SourceRecipe) -> Iterator[Pair]:
         path = self.recipe.resolve(source.path)
         self._note_files(source, path.name)
+        languages = (self.recipe.source, self.recipe.target)
         if source.kind == "tsv":
             pairs = read_tsv(path, source.name)
+        elif source.kind == "tmx":
+            pairs = read_tmx(path, source.name, languages)
+        elif source.kind == "jsonl":
+            source_key, target_key = source.keys or languages
+            pairs = read_jsonl(path, source.name, (source_key, target_key))
         else:
             pairs = read_paired(path, self.recipe.resolve(source.target_path), source.name)
         yield from self._bar(pairs, source.name, "pair")
