@@ -98,7 +98,8 @@ def publish(run: Run, recipe: PublishRecipe, out: Path, test_sets: Sequence[Test
         record = export_graphs(run.config, weights, Path(workshop), precisions, calibration, operators)
         parity = prove_parity(run.config, weights, record, pairs[-recipe.parity_sentences :])
         summary = parity.summary() + (f"\nno native graphs: {reason}" if reason else "")
-        stepper = open_graphs(run.config, record.graph_paths(recipe.precisions[0]), RuntimeOptions())
+        shown = next((name for name in recipe.precisions if name != "f16"), "f32")  # f16 is made for CUDA
+        stepper = open_graphs(run.config, record.graph_paths(shown), RuntimeOptions())
         defaults = DecodeOptions(beam_size=recipe.beam_size, length_penalty=recipe.length_penalty)
         translator = Translator(stepper, tokenizer, defaults)
         evaluations = [evaluate(translator, test_set) for test_set in test_sets]
@@ -107,7 +108,7 @@ def publish(run: Run, recipe: PublishRecipe, out: Path, test_sets: Sequence[Test
             recipe=recipe,
             run={**run.description, "end": _end(run, averaged)},
             sources=_sources(run.corpus),
-            precision=recipe.precisions[0],
+            precision=shown,
             operators=stepper.operators,
             evaluations=evaluations,
             samples=list(zip(recipe.samples, translations, strict=True)),

@@ -137,7 +137,7 @@ class PublishRecipe:
     name: str
     version: str = "1"
     precisions: tuple[str, ...] = ("int8",)
-    """`int8` (CPU) and `f32`."""
+    """`int8` (CPU), `f16` (CUDA) and `f32` (both)."""
     beam_size: int = 4
     length_penalty: float = 0.6
     calibration_sentences: int = 256

@@ -119,19 +119,32 @@ def top_k_of_blocks(graph: GraphWriter, scores: str, vocabulary: int, k: str) ->
     time for the kernel that gives ties to the lower index. Candidates that are equal always lie in the order of their
     ids, so a tie between blocks goes to the lower id as well. Above `EXACT_K` ties may go to any id on CUDA.
     """
-    size = _divisor(vocabulary, SORTED_AT_ONCE)
+    size, *merges = levels(vocabulary)
     groups = vocabulary // size
     kept = _smaller(graph, k, graph.integers(size), vocabulary)
     blocks = graph.node("Reshape", scores, graph.integers(0, 0, groups, size))  # (B, W, V') -> (B, W, N, V' / N)
     values, places = graph.nodes("TopK", (blocks, kept), 2)  # (B, W, N, V' / N) -> two of (B, W, N, n)
     starts = graph.constant("block_starts", np.arange(0, vocabulary, size, dtype=np.int64)[:, None])  # (N, 1)
     ids = graph.node("Add", places, starts)
-    while groups * EXACT_K > SORTED_AT_ONCE and (merged := _divisor(groups, SORTED_AT_ONCE // EXACT_K)) > 1:
+    for merged in merges:
         groups //= merged
         most = graph.node("Mul", kept, graph.integers(merged))
         kept = _smaller(graph, k, most, vocabulary)
         values, ids = _best_of(graph, (values, ids), graph.integers(0, 0, groups, -1), kept)
     return _best_of(graph, (values, ids), graph.integers(0, 0, -1), k)
+
+
+def levels(vocabulary: int) -> list[int]:
+    """How many tokens are a block, then how many blocks are merged into one, level by level.
+
+    After the last level what is left of them is merged into one.
+    """
+    found = [_divisor(vocabulary, SORTED_AT_ONCE)]
+    groups = vocabulary // found[0]
+    while groups * EXACT_K > SORTED_AT_ONCE and (merged := _divisor(groups, SORTED_AT_ONCE // EXACT_K)) > 1:
+        found.append(merged)
+        groups //= merged
+    return found
 
 
 def _best_of(graph: GraphWriter, candidates: tuple[str, str], shape: str, k: str) -> tuple[str, str]:

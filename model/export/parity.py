@@ -1,7 +1,10 @@
 """The proof that the graphs compute what the network computes: ports, values, then whole decoded texts.
 
 float32 must agree to rounding and give the same texts. int8 is another, coarser arithmetic: it must stay near in values
-and in texts, and must not have begun to echo its input.
+and in texts, and must not have begun to echo its input. So must float16; its nodes are those of a float32 graph, which
+is proved with it.
+
+All graphs are proved on the CPU, those for CUDA too: what CUDA's own kernels make of them only a GPU can say.
 """
 
 from __future__ import annotations
@@ -42,6 +45,10 @@ class ParityLimits:
     """Least share of positions at which int8 and the network rank the same token first, and attend to the same one."""
     int8_similarity: float = 0.85
     """Least mean similarity of the texts of int8 and of the network."""
+    f16_top1: float = 0.95
+    """The same for f16."""
+    f16_similarity: float = 0.95
+    """The same for f16."""
     echo_excess: float = 0.05
     """Most by which the share of texts equal to their source may exceed the network's."""
     greedy_texts: int = 32
@@ -138,10 +145,13 @@ def _judge(name: str, parity: Parity, limits: ParityLimits) -> None:
             ("difference of the scores of texts", texts.score, "at most", limits.f32_difference),
         ]
     else:
+        half = name.startswith("f16")
+        top1 = limits.f16_top1 if half else limits.int8_top1
+        similarity = limits.f16_similarity if half else limits.int8_similarity
         bounds = [
-            ("top-1 agreement", values.top1, "at least", limits.int8_top1),
-            ("top-1 agreement of attention", attention.top1, "at least", limits.int8_top1),
-            ("similarity of texts", texts.similarity, "at least", limits.int8_similarity),
+            ("top-1 agreement", values.top1, "at least", top1),
+            ("top-1 agreement of attention", attention.top1, "at least", top1),
+            ("similarity of texts", texts.similarity, "at least", similarity),
         ]
     bounds.append(("excess of echoed sources", texts.echoes - texts.network_echoes, "at most", limits.echo_excess))
     for what, found, sense, bound in bounds:
