@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
-START_SECONDS = 90.0
+START_SECONDS = 180.0
 """Generous: the machine may be busy with something else."""
 
 
@@ -54,8 +54,9 @@ class RunningService:
         self._ready.wait(START_SECONDS)
         self.start_seconds = time.monotonic() - began
         if self.process.poll() is not None or not self._ready.is_set():
+            told = f"the service did not start:\n{''.join(self._lines)}\n{self.log_text()}"
             self.kill()
-            raise AssertionError(f"the service did not start:\n{''.join(self._lines)}\n{self.log_text()}")
+            raise AssertionError(told)
 
     @property
     def url(self) -> str:
