@@ -190,6 +190,7 @@ def test_a_manifest_that_is_not_text_is_refused(folder):
         ),
         ({"precisions": {"int8": {"stock": {"encoder": "a.onnx", "decoder": "b.onnx"}}}, "weights": {}}, "list every"),
         ({"precisions": {"int8": {"native": GRAPHS}}}, "must have graphs with the operators stock"),
+        ({"precisions": {"f16": {"stock": GRAPHS}}}, "must have graphs with the operators cuda"),
         ({"precisions": {"int8": {"stock": GRAPHS, "faster": GRAPHS}}}, "but has stock, faster"),
         ({"precisions": {"int8": {"stock": GRAPHS, "native": {}}}}, "with native operators"),
         ({"precisions": {"int8": {}}}, "but has none"),

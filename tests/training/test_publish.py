@@ -1,6 +1,7 @@
 """Publishing: whole or not at all, and described by what was measured."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,16 @@ def test_a_run_becomes_a_bundle_with_its_card(run: Run, tmp_path: Path) -> None:
     assert "average of the last 2 checkpoints" in card
     assert "3 updates of at most 200 tokens" in card
     assert "| 7 14 21 |" in card
+
+
+def test_graphs_for_cuda_are_published_with_the_proof_of_their_nodes(run: Run, tmp_path: Path) -> None:
+    """f16 is made for CUDA: the float32 graphs of the same nodes are proved with it, and what is scored runs here."""
+    recipe = replace(RECIPE, precisions=("f16",))
+    published = publish(run, recipe, tmp_path / "numbers", corpus_test_sets(run.corpus, run.languages))
+    manifest = published.bundle.manifest
+    assert {name: list(graphs) for name, graphs in manifest.precisions.items()} == {"f16": ["cuda"]}
+    assert {"f32", "f32 cuda", "f16 cuda"} <= set(manifest.parity)
+    assert "The f32 graphs" in (tmp_path / "numbers" / "MODEL_CARD.md").read_text(encoding="utf-8")
 
 
 def test_evaluate_repeats_the_figures_of_the_card(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
