@@ -127,7 +127,7 @@ class Pool:
     def attention(self, rows: Rows) -> Array:
         """What the lanes of `rows` attended to in the last step, (R, W, S)."""
         assert self._last is not None
-        return self._last.attention[rows]
+        return np.array(self._last.attention[rows])  # a slice would be a window on what the next step writes
 
     def reorder(self, rows: Rows, parents: Array) -> None:
         """Lane j of row r sees henceforth what lane parents[r, j] saw: a permutation inside `visible`."""

@@ -39,7 +39,7 @@ def bos(rows: int, width: int = 1) -> np.ndarray:
 
 def follow(stepper: OnnxStepper, slots: list[int], tokens: list[int]) -> np.ndarray:
     """Feed the same tokens to every slot (of one lane); the best log-probabilities of each step, (T, R, 5)."""
-    return np.stack([stepper.step(slots, np.full((len(slots), 1), token), 5)[0][:, 0] for token in tokens])
+    return np.stack([stepper.step(slots, np.full((len(slots), 1), token), 5)[0][:, 0].copy() for token in tokens])
 
 
 def pools(stepper: OnnxStepper) -> list[Pool]:
@@ -164,7 +164,7 @@ def test_a_row_that_joins_late_is_bit_equal_to_one_that_ran_alone(precision):
     beside = []
     for token in tokens:
         log_probs, _ = stepper.step([*others, *late], np.array([[40], [41], [token]]), 5)
-        beside.append(log_probs[2:, 0])
+        beside.append(log_probs[2:, 0].copy())
     np.testing.assert_array_equal(np.stack(beside), alone)
 
 
