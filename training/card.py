@@ -51,7 +51,7 @@ def model_card(facts: CardFacts) -> str:
         f"# {recipe.name}: {' → '.join(facts.run['languages'])}, version {recipe.version}",
         _model(facts),
         *_scores(facts),
-        "## Ten translations, as they come" if len(facts.samples) == 10 else "## Translations, as they come",
+        "## Translations, as they come",
         _samples(facts.samples),
         "## Graphs against network",
         f"```\n{facts.parity}\n```",
