@@ -1,5 +1,6 @@
 """The whole corpus step, from small files and packages to a folder that training reads."""
 
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -309,3 +310,60 @@ def test_a_help_is_read_from_a_folder_too(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "help/usr/share/libreoffice/help/de")
     with pytest.raises(CorpusError, match="must hold help pages in 'de'"):
         build(tmp_path)
+
+
+MANY = """
+[languages]
+source = "en"
+target = "de"
+
+[source.manuals]
+kind = "pages"
+packages = ["manuals-en", "manuals-de"]
+
+[source.sentences]
+kind = "ding"
+path = "de-en.txt"
+select = "sentences"
+
+[source.memory]
+kind = "tmx"
+path = "memory.tmx"
+
+[source.rows]
+kind = "jsonl"
+path = "rows.jsonl"
+keys = ["text.from", "text.to"]
+"""
+
+
+@needs_dpkg
+def test_pages_dictionaries_memories_and_json_lines_come_together(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    page = ".TH X 1\n.SH NAME\n{}\n"
+    make_package(cache, "manuals-en", {"usr/share/man/man1/x.1.gz": gzip.compress(page.format("shows text").encode())})
+    german = {"usr/share/man/de/man1/x.1.gz": gzip.compress(page.format("zeigt Text").encode())}
+    make_package(cache, "manuals-de", german)
+    (tmp_path / "de-en.txt").write_text(
+        "Es ist spät.; Wir gehen. :: It is late.\nHaus {n} :: house\n", encoding="utf-8"
+    )
+    unit = '<tu><tuv xml:lang="en"><seg>Good day</seg></tuv><tuv xml:lang="de"><seg>Guten Tag</seg></tuv></tu>'
+    (tmp_path / "memory.tmx").write_text(f"<tmx><body>{unit}</body></tmx>", encoding="utf-8")
+    (tmp_path / "rows.jsonl").write_text('{"text": {"from": "Thanks", "to": "Danke"}}\n', encoding="utf-8")
+    (tmp_path / "recipe.toml").write_text(MANY, encoding="utf-8")
+    corpus = build(tmp_path)
+    assert read(corpus, "train") == [
+        Pair("shows text", "zeigt Text"),
+        Pair("It is late.", "Es ist spät."),
+        Pair("Good day", "Guten Tag"),
+        Pair("Thanks", "Danke"),
+    ]
+    assert list(read_lines(corpus / "train.origin")) == ["manuals", "sentences", "memory", "rows"]
+    sources = json.loads((corpus / "sources.json").read_text(encoding="utf-8"))
+    assert [(s["part"], s["training_pairs"]) for s in sources] == [
+        ("manuals-en", 0),
+        ("manuals-de", 1),
+        ("sentences", 1),
+        ("memory.tmx", 1),
+        ("rows.jsonl", 1),
+    ]

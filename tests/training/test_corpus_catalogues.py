@@ -1,10 +1,14 @@
 """Catalogues give messages and translations, and nothing else that a catalogue holds."""
 
+import bz2
+import gzip
+import lzma
 from contextlib import suppress
 from pathlib import Path
 
 import polib
 import pytest
+import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -80,6 +84,19 @@ def test_a_compiled_catalogue_gives_the_confirmed_messages(po: Path, tmp_path: P
     assert set(texts(mo)) == {p for p in texts(po) if p[0] not in ("Guess", "Not done")}
 
 
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2", ".zst"])
+def test_a_packed_catalogue_is_the_same_catalogue(po: Path, tmp_path: Path, suffix: str) -> None:
+    pack = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress, ".zst": zstandard.compress}[suffix]
+    polib.pofile(str(po)).save_as_mofile(str(tmp_path / "plain.mo"))
+    packed = [tmp_path / f"packed/de.po{suffix}", tmp_path / f"packed/de/LC_MESSAGES/x.mo{suffix}"]
+    for path, plain in zip(packed, (po, tmp_path / "plain.mo"), strict=True):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(pack(plain.read_bytes()))
+        assert texts(path) == texts(plain)
+    assert find_catalogues(tmp_path / "packed", "de") == sorted(packed)
+    assert [domain(path, "de") for path in packed] == ["packed", "x"]
+
+
 def test_a_language_with_one_plural_form_gives_the_plural_alone(tmp_path: Path) -> None:
     path = tmp_path / "ja.po"
     path.write_text('msgid "%d file"\nmsgid_plural "%d files"\nmsgstr[0] "%d 個のファイル"\n', encoding="utf-8")
@@ -123,6 +140,10 @@ def test_a_missing_catalogue_is_an_error_not_an_empty_one(tmp_path: Path) -> Non
         ("usr/share/locale/fr/LC_MESSAGES/nano.mo", False),
         ("usr/share/locale/de/LC_TIME/nano.mo", False),
         ("usr/share/locale/de/cups_de.po", True),
+        ("usr/share/wordpress/languages/admin-de_DE.mo", True),
+        ("usr/share/wordpress/languages/admin-de_AT.mo", False),
+        ("usr/share/qt5/translations/designer_de.qm", True),
+        ("usr/share/qt5/translations/designer_fr.qm", False),
         ("src/po/de.po", True),
         ("src/po/fr.po", False),
         ("src/de/messages.po", True),

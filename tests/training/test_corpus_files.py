@@ -1,5 +1,6 @@
 """Text files are read line for line, whatever is inside a line and however they are packed."""
 
+import bz2
 import gzip
 import lzma
 from collections.abc import Callable
@@ -17,6 +18,7 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
     ".txt": bytes,
     ".gz": gzip.compress,
     ".xz": lzma.compress,
+    ".bz2": bz2.compress,
     ".zst": zstandard.compress,
 }
 

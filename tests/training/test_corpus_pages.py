@@ -154,22 +154,40 @@ def test_pages_of_other_languages_are_not_even_unpacked() -> None:
     assert tags("de") == {"de", "de-DE", "de_DE"}
 
 
-def section(*kinds: str, text: str = "a text of some length") -> list[Block]:
-    return [Block("title", "title", heading=True), *(Block(kind, text) for kind in kinds)]
+def section(*kinds: str, language: str = "English") -> list[Block]:
+    title = Block("title", f"{language} title", heading=True)
+    return [title, *(Block(kind, f"a text of some length in {language}") for kind in kinds)]
+
+
+def german(*kinds: str) -> list[Block]:
+    return section(*kinds, language="German")
 
 
 def test_sections_of_equal_structure_are_aligned_and_others_left_out() -> None:
     ours = [*section("p", "p"), *section("p", "li"), *section("p")]
-    theirs = [*section("p", "p"), *section("li", "p"), *section("p")]
-    assert len(list(align(ours, theirs))) == 3 + 1 + 1 - 0
+    theirs = [*german("p", "p"), *german("li", "p"), *german("p")]
+    assert len(list(align(ours, theirs))) == 3 + 2
 
 
 def test_a_section_out_of_step_is_left_out_as_a_whole() -> None:
     long = "a much longer text that says a great deal more than the other one does, and then goes on for a while"
-    texts_ours = [Block("p", text) for text in ("short", long, "short", long)]
-    texts_theirs = [Block("p", text) for text in (long, "short", long, "short")]
-    assert list(align(texts_ours, texts_theirs)) == []
-    assert len(list(align(texts_ours, texts_ours))) == 4
+    ours = [Block("p", text) for text in ("short", long, "short", long)]
+    other = [Block("p", text) for text in (long, "kurz", long, "kurz")]
+    alike = [Block("p", text) for text in ("kurz", long.upper(), "kurz", long.upper())]
+    assert list(align(ours, other)) == []
+    assert len(list(align(ours, alike))) == 4
+
+
+def test_blocks_that_nobody_translated_and_numbers_of_sections_are_left_out() -> None:
+    ours = [Block("p", text) for text in ("systemd.link(5)", "12.3.1. Files", "[7] A note", "1. One", "Version 2. Two")]
+    theirs = [
+        Block("p", text) for text in ("systemd.link(5)", "12.3.1. Dateien", "[7] Notiz", "2. Zwei", "Fassung 2. Zwei")
+    ]
+    assert list(align(ours, theirs)) == [
+        ("Files", "Dateien"),
+        ("A note", "Notiz"),
+        ("Version 2. Two", "Fassung 2. Zwei"),
+    ]
 
 
 def test_blocks_with_other_numbers_tags_and_holes_are_no_pairs() -> None:
@@ -184,10 +202,10 @@ def test_blocks_with_other_numbers_tags_and_holes_are_no_pairs() -> None:
 
 
 def test_a_translation_may_go_on_longer_but_not_otherwise() -> None:
-    ours, more = [*section("p"), *section("p")], [*section("p"), *section("p"), *section("p")]
+    ours, more = [*section("p"), *section("p")], [*german("p"), *german("p"), *german("p")]
     assert len(list(align(ours, more))) == 4
     other = [Block("h2", "title", heading=True), Block("p", "text")]
-    assert list(align(ours, [*section("p"), *other])) == []
+    assert list(align(ours, [*german("p"), *other])) == []
 
 
 def test_two_files_give_pairs_with_their_origin(tmp_path: Path) -> None:

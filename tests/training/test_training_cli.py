@@ -56,7 +56,7 @@ def test_a_missing_tokenizer_is_one_line(recipe: str, tmp_path: Path, capsys: py
 @pytest.mark.parametrize(
     ("source", "target", "words"),
     [
-        (None, b"", "text file must be at"),
+        (None, b"", "file must be at"),
         (b"one\ntwo\n", b"eins\n", "equally many lines"),
         (b"\xff\n", b"eins\n", "must be text in UTF-8"),
         (b"", b"", "at least one pair"),
