@@ -182,12 +182,10 @@ class OnnxStepper:
         return rows
 
     def encode(self, sources: Sequence[Sequence[int]]) -> tuple[NDArray[np.int32], list[NDArray[np.float32]]]:
-        """Lengths (B), and the cross-attention key and value (B, H, S, K) of every decoder layer; S is the longest.
-
-        The arrays are the caller's until the next source is encoded.
-        """
+        """Lengths (B), and the cross-attention key and value (B, H, S, K) of every decoder layer; S is the longest."""
         if self._device is None:
-            return self._encoder.encode(sources)
+            lengths, cross = self._encoder.encode(sources)
+            return lengths.copy(), [values.copy() for values in cross]
         tokens, lengths = self._padded(sources)
         encoded = self._device.encode(self.sessions.encoder, tokens, lengths)
         return lengths, self._device.fetch(encoded, tokens.shape[1])
