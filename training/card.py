@@ -73,6 +73,7 @@ def _model(facts: CardFacts) -> str:
         f"{end['target_tokens'] / 1e6:.1f} M target tokens, {end['epochs']:.2f} epochs of {run['pairs']:,} pairs, "
         f"{fit['optimizer']}, {fit['precision']}, seed {fit['seed']}",
         "time": f"{end['seconds'] / 60:.0f} minutes on {end['machine']}",
+        **({"begun with": f"the weights of {run['start']}"} if run.get("start") else {}),
         "weights": f"average of the last {end['averaged']} checkpoints",
     }
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())])

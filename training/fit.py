@@ -26,7 +26,7 @@ from training.processes import Processes, joined
 from training.protect import preparation
 from training.recipe import FitRecipe, NoiseRecipe, ProtectRecipe, model_config
 from training.sampling import SubwordSampler, unigram_cuts
-from training.start import starting_weights
+from training.start import name_of, starting_weights
 from training.trainer import Position, Trainer, UpdateReport
 from training.validate import DevSet, read_dev_sets, validate
 from training.weights import line_weights
@@ -158,7 +158,7 @@ def _describe(folder: RunFolder, config: ModelConfig, recipe: FitRecipe, identit
         "languages": folder.languages,
         "corpus": str(folder.corpus.resolve()),
         "tokenizer_path": str(folder.tokenizer.resolve()),
-        "start": str(folder.start.resolve()) if folder.start else None,
+        "start": name_of(folder.start) if folder.start else None,
         **identity,
     }
     (folder.out / "run.json").write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")

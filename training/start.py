@@ -36,6 +36,14 @@ def starting_weights(folder: Path, config: ModelConfig, tokenizer: Tokenizer) ->
     return {name: _grown(value, len(new)) if _is_table(name) else value for name, value in weights.items()}
 
 
+def name_of(folder: Path) -> str:
+    """What a card calls what a run began with: name and version of a bundle, or the name of a run's folder."""
+    if (folder / MANIFEST).is_file():
+        manifest = Bundle.open(folder, verify=False).manifest
+        return f"{manifest.name} {manifest.version}"
+    return f"the run {folder.name}"
+
+
 def _read(folder: Path) -> tuple[dict[str, Tensor], ModelConfig, Tokenizer]:
     if (folder / MANIFEST).is_file():
         bundle = Bundle.open(folder)
