@@ -37,7 +37,7 @@ class Processes:
         """Let every tensor be the sum over all processes, in place. One message for each dtype."""
         if self.count == 1:
             return
-        for dtype in {tensor.dtype for tensor in tensors}:
+        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):  # a set has another order in each process
             like = [tensor for tensor in tensors if tensor.dtype == dtype]
             flat = torch.cat([tensor.reshape(-1) for tensor in like])
             dist.all_reduce(flat)

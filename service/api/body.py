@@ -127,9 +127,9 @@ def _refuse_constant(name: str) -> None:
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InvalidRequest(f"Each field must be given once, but {twice[:40]} is given twice.", twice[:40])
+    fields: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in fields:
+            raise InvalidRequest(f"Each field must be given once, but {name[:40]} is given twice.", name[:40])
+        fields[name] = value
     return fields

@@ -138,7 +138,7 @@ class Backend:
         job = Job(command.request_id, prepared.segments, options, command.deadline)
         # What holds no language needs no engine.
         result = await model.engines.translate(job) if job.segments else Result((), 0.0, 0.0)
-        if command.prefix is None:  # which a fragment could not begin with
+        if pipeline.carries_beside(command.prefix):
             prepared, result = await self._carried(model, command, job, (prepared, result))
         if any(segment.ids for segment in result.segments):
             self._readiness[name].worked()
@@ -171,12 +171,19 @@ class Backend:
         if again is None:
             return prepared, result
         self._metrics.fragmented(model.info.name, again.given_up)
-        # A fragment may be shorter than what was asked of the sentence.
-        options = replace(job.options, min_length=0)
-        more = Job(job.request_id, again.segments[len(job.segments) :], options, job.deadline)
-        second = await model.engines.translate(more) if more.segments else Result((), 0.0, 0.0)
-        seconds = result.inference_seconds + second.inference_seconds
-        return again, Result((*result.segments, *second.segments), result.queue_seconds, seconds)
+        # A fragment may be shorter than what was asked of the sentence, and only the first begins with a prefix.
+        usual = replace(job.options, min_length=0, prefix=())
+        first_ones = again.beginnings(len(job.segments)) if job.options.prefix else frozenset()
+        found, seconds = dict(enumerate(result.segments)), result.inference_seconds
+        new = range(len(job.segments), len(again.segments))
+        for beginning, options in ((False, usual), (True, replace(usual, prefix=job.options.prefix))):
+            chosen = [index for index in new if (index in first_ones) is beginning]
+            if chosen:
+                more = Job(job.request_id, tuple(again.segments[index] for index in chosen), options, job.deadline)
+                second = await model.engines.translate(more)
+                found |= dict(zip(chosen, second.segments, strict=True))
+                seconds += second.inference_seconds
+        return again, Result(tuple(found[index] for index in sorted(found)), result.queue_seconds, seconds)
 
     async def _probe(self, model: ServedModel) -> str | None:
         """Translate something short on the way that every request takes; None if that worked."""

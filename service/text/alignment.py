@@ -65,7 +65,12 @@ def align(text: str, parts: Sequence[Part], protector: Protector, spaced: tuple[
     source_words = words(text, spaced[0], [(span.start, span.end) for span in protector.spans(text)])
     target_words = words(target, spaced[1], [(span.start, span.end) for span in protector.spans(target)])
     at, there = _words_at(source_words, len(text)), _words_at(target_words, len(target))
-    here = [set().union(*at[start:end]) for start, end in origins(text, key)]
+    # A run of accents is one range for each of them: its union is made once.
+    unions: dict[tuple[int, int], set[int]] = {}
+    here = [
+        unions[span] if span in unions else unions.setdefault(span, set().union(*at[span[0] : span[1]]))
+        for span in origins(text, key)
+    ]
     found: set[tuple[int, int]] = set()
     for part in parts:
         size = len(key(part.source))

@@ -74,6 +74,11 @@ class Prepared:
         """Indices of the segments of a text, in its order."""
         return [part for part in self.layouts[text] if isinstance(part, int)]
 
+    def beginnings(self, known: int) -> frozenset[int]:
+        """The segments from `known` on with which what is translated of a text begins."""
+        first = (next(iter(self.segments_of(text)), -1) for text in range(len(self.layouts)))
+        return frozenset(index for index in first if index >= known)
+
 
 @dataclass(frozen=True, slots=True)
 class Variant:
@@ -127,12 +132,16 @@ class Pipeline:
         self._source, self._target = source.partition("-")[0], target.partition("-")[0]
         self._seam = "" if self._target in WITHOUT_SPACES else " "
 
+    def carries_beside(self, prefix: str | None) -> bool:
+        """False for a prefix that holds what would be carried; True without one."""
+        return not (prefix and self._carrier.protector.spans(prefix))
+
     def prepare(self, texts: Iterable[str], prefix: str | None = None) -> Prepared:
         """Take `texts` apart. The inverse of `restore`, with a model's work between them.
 
         With a `prefix` that holds itself what would be carried, nothing is: it would come twice.
         """
-        sentinels = not (prefix and self._carrier.protector.spans(prefix))
+        sentinels = self.carries_beside(prefix)
         collector = _Collector()
         texts = tuple(texts)
         layouts = tuple(self._layout(text, collector, sentinels) for text in texts)

@@ -128,6 +128,17 @@ async def test_a_prefix_goes_on_beside_what_is_carried():
         assert slot["text"].startswith("Die 3")
 
 
+async def test_beside_a_prefix_nothing_is_lost_either():
+    address = "https://example.org/a_b/c-1?x=1&y=%20z#part-2"
+    async with client(SHIPPED) as service:
+        slots = await service.slots(
+            f"See {address} for 37 details in <b>this</b> file.", "Call 0171-55512 now.", prefix="Bitte", beam_size=2
+        )
+        for slot, spans in zip(slots, ((address, "37", "<b>", "</b>"), ("0171-55512",)), strict=True):
+            assert [slot["text"].count(span) for span in spans] == [1] * len(spans), slot
+            assert slot["text"].startswith("Bitte")
+
+
 def test_the_command_line_loses_nothing_either(tmp_path, monkeypatch, capsysbinary):
     lines = tmp_path / "in.txt"
     lines.write_text("".join(f"{text}\n" for text in TEXTS), encoding="utf-8")

@@ -58,6 +58,17 @@ def test_the_gradient_of_several_processes_is_that_of_one(tmp_path: Path, count:
             torch.testing.assert_close(together[name], wanted, rtol=1e-5, atol=1e-6, msg=name)
 
 
+def test_sums_of_several_dtypes_meet_in_the_order_in_which_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same in every process: a set of dtypes has an order of its own in each."""
+    seen: list[torch.dtype] = []
+    monkeypatch.setattr(dist, "all_reduce", lambda tensor: seen.append(tensor.dtype))
+    kinds = [torch.float64, torch.float32, torch.bfloat16, torch.int64, torch.float16, torch.int32]
+    for order in (kinds, kinds[::-1]):
+        seen.clear()
+        Processes(0, 2).add([torch.zeros(2, dtype=kind) for kind in order])
+        assert seen == order
+
+
 def test_a_process_that_was_not_started_by_torchrun_is_alone() -> None:
     with joined() as processes:
         assert (processes.first, processes.count, list(processes.share(3))) == (True, 1, [0, 1, 2])

@@ -98,7 +98,7 @@ void TreeAttention::compute(const Call& call) const {
                 written.size() == shape.rows && visible.size() == shape.rows * shape.lanes * shape.capacity,
             "qkv (B, W, 3·H·K), caches (B, H, C, K), write_index (B) and visible (B, 1, W, C) must agree.");
     for (int64_t b = 0; b < shape.rows; ++b) {
-        require(written.data[b] >= 0 && written.data[b] + shape.lanes <= shape.capacity,
+        require(written.data[b] >= 0 && written.data[b] <= shape.capacity - shape.lanes,
                 "write_index and the lanes after it must lie within the capacity.");
     }
     float* attended = call.output<float>(0, {shape.rows, shape.lanes, width});
