@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
@@ -14,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.errors import error_response
 from service.api.ports import HttpRecorder
-from service.errors import HeadersTooLarge, InternalFault
+from service.errors import HeadersTooLarge, InternalFault, NotReady
 
 MAX_HEADER_BYTES = 32 * 1024
 """All header fields together; some servers in front of us pass any number on."""
@@ -84,6 +85,11 @@ class Observe:
             return
         try:
             await self._app(scope, receive, reply)
+        except asyncio.CancelledError:
+            if reply.started or self._proxied:  # a proxy cancels what its caller has given up
+                raise
+            # Our own server cancels only what is still open at the end of its patience.
+            await error_response(NotReady("The service is stopping; ask again."), request_id)(scope, receive, reply)
         except Exception:
             _log.exception("request failed", extra={"fields": {"request_id": request_id}})
             if reply.started:

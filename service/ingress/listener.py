@@ -34,7 +34,7 @@ class Listener:
     def __init__(self, host: str, port: int, patience: float) -> None:
         """Listen on `host` and `port` once started; at the end requests have `patience` seconds to be answered."""
         self._address = (host, port)
-        self._patience = int(patience)
+        self._patience = max(1, round(patience))
         self._server: _Server | None = None
         self._task: asyncio.Task[None] | None = None
 

@@ -5,6 +5,7 @@ import json
 import re
 
 import httpx
+import pytest
 
 from service.api.application import build_api
 from service.api.ports import ReadyReport
@@ -138,3 +139,23 @@ def test_every_request_is_one_log_line_without_its_text(post, log_lines):
     assert line["request_id"] == answer.headers["x-request-id"]
     assert (line["method"], line["endpoint"], line["status"]) == ("POST", "/v1/translate", 200)
     assert "secret" not in "".join(log_lines)
+
+
+def test_a_request_that_its_server_gives_up_on_is_told_so_and_counted_so(backend, recorder):
+    """Our own server cancels what is open when its patience ends; a proxy cancels what its caller has left."""
+    backend.delay = 30
+
+    async def cancelled(proxied: bool) -> httpx.Response:
+        api = build_api(backend, Settings(), recorder, proxied=proxied)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://test") as client:
+            body = {"text": "hello", "source": "en", "target": "de"}
+            task = asyncio.ensure_future(client.post("/v1/translate", json=body))
+            while not any(recorder.in_flight.values()):
+                await asyncio.sleep(0.001)
+            task.cancel()
+            return await task
+
+    answer = asyncio.run(cancelled(proxied=False))
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "not_ready")
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(cancelled(proxied=True))
