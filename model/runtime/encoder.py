@@ -74,16 +74,15 @@ class Encoder:
         if provider_of(session) == "cpu":
             self._large.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
 
-    def encode(self, sources: Sequence[Sequence[int]]) -> tuple[NDArray[np.int32], Cross]:
-        """Lengths (B), and the cross-attention key and value (B, H, S, K) of every decoder layer; S is the longest.
+    def encode(self, tokens: Tokens, lengths: Sequence[int]) -> Cross:
+        """The cross-attention key and value (B, H, S, K) of every decoder layer, for what `padded` returned.
 
         The arrays are the caller's until the next call.
         """
-        tokens, lengths = padded(self._config, sources)
         run = self._run(*tokens.shape)
         run.tokens[:], run.lengths[:] = tokens, lengths
         self._session.run_with_iobinding(run.binding, self._large if tokens.size >= LARGE_ENCODING else None)
-        return run.lengths, run.cross
+        return run.cross
 
     def _run(self, rows: int, source: int) -> _Run:
         """The memory and the binding for tokens of shape (rows, source)."""

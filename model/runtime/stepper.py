@@ -158,13 +158,13 @@ class OnnxStepper:
 
     def _encode_into(self, name: PoolName, sources: Sequence[Sequence[int]]) -> range:
         lengths = lengths_of(self._config, sources)
+        groups = [(group, padded(self._config, [sources[i] for i in group])) for group in by_length(lengths)]
         pool = self._pool(name)
         assert isinstance(pool, Pool)
         rows = pool.add(lengths)
         try:
-            for group in by_length(lengths):
-                _, cross = self._encoder.encode([sources[i] for i in group])
-                pool.fill([rows[i] for i in group], cross)
+            for group, (tokens, its_lengths) in groups:
+                pool.fill([rows[i] for i in group], self._encoder.encode(tokens, its_lengths))
         except Exception:
             pool.take_back(rows)
             raise
@@ -183,10 +183,9 @@ class OnnxStepper:
 
     def encode(self, sources: Sequence[Sequence[int]]) -> tuple[NDArray[np.int32], list[NDArray[np.float32]]]:
         """Lengths (B), and the cross-attention key and value (B, H, S, K) of every decoder layer; S is the longest."""
-        if self._device is None:
-            lengths, cross = self._encoder.encode(sources)
-            return lengths.copy(), [values.copy() for values in cross]
         tokens, lengths = self._padded(sources)
+        if self._device is None:
+            return lengths, [values.copy() for values in self._encoder.encode(tokens, lengths.tolist())]
         encoded = self._device.encode(self.sessions.encoder, tokens, lengths)
         return lengths, self._device.fetch(encoded, tokens.shape[1])
 
