@@ -57,6 +57,9 @@ VARIANTS = {
 }
 """Overrides of `tiny_config` that between them take every choice of a configuration, and an odd vocabulary."""
 
+WIDE = {"d_model": 256, "heads": 4, "d_ff": 1024, "vocab_size": 4000}
+"""As wide as a real network, for what happens only where there is much to compute: products in blocks and chunks."""
+
 
 def tiny_config(**overrides: object) -> ModelConfig:
     return ModelConfig.from_dict(
@@ -145,7 +148,7 @@ class Exported:
 @cache
 def exported(variant: str = "odd") -> Exported:
     """One network of a variant and its graphs; made once for the whole run of the tests."""
-    config = tiny_config(**VARIANTS[variant])
+    config = tiny_config(**{**VARIANTS, "wide": WIDE}[variant])
     sources = random_sources(config, (4, 1, 11, 25, 7, 16))
     return _export(config, lively_network(config), [(source, [*source[-2::-1], config.eos_id]) for source in sources])
 
