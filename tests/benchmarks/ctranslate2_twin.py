@@ -49,6 +49,8 @@ class _Filler:
 
     def _positions(self) -> Array:
         config = self._config
+        if config.positions == "learned":
+            return self._weights["positions"]
         return np.ascontiguousarray(sinusoids(config.max_positions, config.d_model, config.positions).numpy())
 
     def linear(self, spec: Any, *prefixes: str) -> None:
@@ -74,6 +76,8 @@ class _Filler:
 
     def feed_forward(self, spec: Any, layer: str) -> None:
         self.linear(spec.linear_0, f"{layer}.feed_forward.w_1")
+        if self._config.gated:
+            self.linear(spec.linear_0_noact, f"{layer}.feed_forward.w_g")
         self.linear(spec.linear_1, f"{layer}.feed_forward.w_2")
         self.norm(spec.layer_norm, f"{layer}.norm_feed_forward")
 
@@ -122,6 +126,7 @@ def write_model(config: ModelConfig, state_dict: Mapping[str, Any], folder: Path
         config.heads,
         pre_norm=config.norm_order == "pre",
         activation=ACTIVATIONS[config.activation],
+        ffn_glu=config.gated,
     )
     filler = _Filler(config, state_dict)
     filler.stacks(spec)

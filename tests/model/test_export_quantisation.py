@@ -82,8 +82,8 @@ def test_int8_without_text_is_refused(tmp_path):
 
 def test_an_unknown_precision_is_refused(tmp_path):
     config = tiny_config()
-    with pytest.raises(ExportError, match="f16"):
-        export_graphs(config, lively_network(config).state_dict(), tmp_path, ["f16"])
+    with pytest.raises(ExportError, match="f8"):
+        export_graphs(config, lively_network(config).state_dict(), tmp_path, ["f8"])
 
 
 @pytest.mark.parametrize("variant", ["tied", "post", "odd"])
