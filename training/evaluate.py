@@ -91,12 +91,14 @@ class Translator:
             texts[number] = self._carrier.restored(written, sentences[number])
             if finished.error is None and not self._carrier.carries(written, sentences[number]):
                 lost.append(number)
-        for number, text in zip(lost, self._in_fragments([sentences[number] for number in lost]), strict=True):
+        again, truncated = self._in_fragments([sentences[number] for number in lost])
+        for number, text in zip(lost, again, strict=True):
             texts[number] = text
+        kept = (finished for number, finished in zip(numbers, found, strict=True) if number not in set(lost))
         best = [finished.hypotheses[0] for finished in found if finished.error is None]
         return Translations(
             texts=tuple(texts),
-            truncated=sum(hypothesis.truncated for hypothesis in best),
+            truncated=truncated + sum(map(_truncated, kept)),
             refused=len(found) - len(best),
             fragmented=len(lost),
             target_tokens=sum(len(hypothesis.ids) + 1 for hypothesis in best),
@@ -110,13 +112,21 @@ class Translator:
         """What the network wrote, sentinels and all."""
         return "" if finished.error else self._carrier.decode(finished.hypotheses[0].ids, sentence)
 
-    def _in_fragments(self, sentences: Sequence[Sentence]) -> list[str]:
-        """Translations of sentences that are cut at what must be carried."""
+    def _in_fragments(self, sentences: Sequence[Sentence]) -> tuple[list[str], int]:
+        """Translations of sentences that are cut at what must be carried, and how many fragments are truncated."""
         parts = [list(self._carrier.fragments(sentence)) for sentence in sentences]
         fragments = list(dict.fromkeys(part for row in parts for part in row if isinstance(part, Sentence)))
-        found = zip(fragments, self._decoded(fragments), strict=True)
-        texts = {one: self._written(finished, one).strip() or one.source for one, finished in found}
-        return ["".join(part if isinstance(part, str) else texts[part] for part in row) for row in parts]
+        found = self._decoded(fragments)
+        texts = {
+            one: self._written(finished, one).strip() or one.source
+            for one, finished in zip(fragments, found, strict=True)
+        }
+        joined = ["".join(part if isinstance(part, str) else texts[part] for part in row) for row in parts]
+        return joined, sum(map(_truncated, found))
+
+
+def _truncated(finished: Finished) -> bool:
+    return finished.error is None and finished.hypotheses[0].truncated
 
 
 def holds_exactly(source: str, output: str, protector: Protector) -> bool | None:
