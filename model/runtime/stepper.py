@@ -26,7 +26,7 @@ from model.runtime.operators import choose_operators
 from model.runtime.pool import Pool
 from model.runtime.sessions import Provider, RuntimeOptions, Sessions, open_session, provider_of
 
-RUN_TOKENS = 32
+RUN_TOKENS = 12
 """A run of the encoder costs this many tokens' time beyond that of its tokens, about."""
 
 KEPT_BYTES = 128 << 20
