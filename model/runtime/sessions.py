@@ -34,7 +34,8 @@ class RuntimeOptions:
 
     provider: Provider = "cpu"
     threads: int = 1
-    """Threads inside one operator. Several workers of one thread each do more than one worker of several.
+    """Threads inside one operator, of ONNX Runtime or of our own, as far as it has enough to do; they change no bit of
+    what our own compute. Several workers of one thread each do more than one worker of several.
 
     A process that sees a single CPU when onnxruntime is imported gets slower kernels for its whole life: pin later.
     """

@@ -45,8 +45,9 @@ def session(
     outputs: Mapping[str, str],
     constants: Mapping[str, np.ndarray],
     native: bool = True,
+    threads: int = 1,
 ) -> ort.InferenceSession:
-    """A session of one thread; inputs and outputs have the types b(yte), f(loat), i(nt32) or l(ong), and any shape."""
+    """A session; inputs and outputs have the types b(yte), f(loat), i(nt32) or l(ong), and any shape."""
 
     def ports(named: Mapping[str, str]) -> list[onnx.ValueInfoProto]:
         return [helper.make_tensor_value_info(name, _TYPES[kind], None) for name, kind in named.items()]
@@ -55,7 +56,7 @@ def session(
     graph = helper.make_graph(list(nodes), "one", ports(inputs), ports(outputs), held)
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1), helper.make_opsetid(NATIVE, 1)]
     options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
+    options.intra_op_num_threads = threads
     options.log_severity_level = 3
     if native:
         options.register_custom_ops_library(str(operators()))

@@ -9,21 +9,18 @@ struct Shape {
 };
 
 template <int vectors>
-void compute_rows(const Shape& shape, const float* query, History memory, const int32_t* lengths, float* attended) {
+void compute_row(const Shape& shape, int64_t b, const float* query, History memory, int64_t length, float* attended) {
     constexpr int64_t size = vectors * kLanes;
     const int64_t width = shape.heads * size, head_size = shape.source * size;
     struct Scores;
     float* scores = scratch<Scores, float>(shape.source + kLanes);
-    for (int64_t b = 0; b < shape.rows; ++b) {
-        const int64_t length = std::clamp<int64_t>(lengths[b], 0, shape.source);
-        for (int64_t h = 0; h < shape.heads; ++h) {
-            const int64_t place = (b * shape.heads + h) * head_size;
-            const History seen{memory.keys + place, memory.values + place};
-            const History next{seen.keys + head_size, seen.values + head_size};
-            for (int64_t w = 0; w < shape.lanes; ++w) {
-                const int64_t at = (b * shape.lanes + w) * width + h * size;
-                attend<vectors>(query + at, seen, w ? seen : next, length, [](int64_t i) { return i; }, scores, attended + at);
-            }
+    for (int64_t h = 0; h < shape.heads; ++h) {
+        const int64_t place = (b * shape.heads + h) * head_size;
+        const History seen{memory.keys + place, memory.values + place};
+        const History next{seen.keys + head_size, seen.values + head_size};
+        for (int64_t w = 0; w < shape.lanes; ++w) {
+            const int64_t at = (b * shape.lanes + w) * width + h * size;
+            attend<vectors>(query + at, seen, w ? seen : next, length, [](int64_t i) { return i; }, scores, attended + at);
         }
     }
 }
@@ -41,7 +38,10 @@ void CrossAttention::compute(const Call& call) const {
             "query (B, W, H·K), key (B, H, S, K) and lengths (B) must agree.");
     float* attended = call.output<float>(0, query.shape, 3);
     with_vectors(Heads::vectors(key.shape[3]), [&](auto vectors) {
-        compute_rows<vectors>(shape, query.data, {key.data, value.data}, lengths.data, attended);
+        call.parallel(shape.rows, 2 * query.size() * shape.source, [&](int64_t b) {
+            const int64_t length = std::clamp<int64_t>(lengths.data[b], 0, shape.source);
+            compute_row<vectors>(shape, b, query.data, {key.data, value.data}, length, attended);
+        });
     });
 }
 

@@ -28,11 +28,11 @@ void FeedForward::compute(const Call& call) const {
     struct Hidden;
     uint8_t* hidden = scratch<Hidden, uint8_t>(std::min(rows, kChunk) * outer_.stride());
     const Quantiser quantiser(hidden_scale_, 0);
-    ByteSink bytes_sink(quantiser, hidden, outer_.stride());
+    const ByteSink bytes_sink(quantiser, hidden, outer_.stride());
     in_chunks(x.data, rows, inner_, Quantiser(scale_, int32_t(zero_)), [&](int64_t begin, int64_t count, const uint8_t* bytes) {
-        inner_.multiply(bytes, count, bytes_sink);  // (rows, K) -> (rows, F)
+        inner_.multiply(call, bytes, count, bytes_sink);  // (rows, K) -> (rows, F)
         sink.rows(begin, count);
-        outer_.multiply(hidden, count, sink);  // (rows, F) -> (rows, N)
+        outer_.multiply(call, hidden, count, sink);  // (rows, F) -> (rows, N)
     });
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <exception>
 #include <initializer_list>
@@ -146,7 +147,38 @@ public:
         return count;
     }
 
+    // Calls work(0) … work(count − 1), in any order and by all threads of the session, if the whole takes so many
+    // multiplications that waking them pays. Each call must write what no other one does.
+    template <class Work>
+    void parallel(int64_t count, int64_t multiplications, const Work& work) const {
+        if (count < 2 || multiplications < kWorthSharing) {
+            for (int64_t i = 0; i < count; ++i) work(i);
+            return;
+        }
+        Shared<Work> shared{work};
+        check(api_, ort::parallel_for(api_, context_, Shared<Work>::run, size_t(count), 0, &shared));
+        if (shared.failed) throw std::bad_alloc();
+    }
+
 private:
+    static constexpr int64_t kWorthSharing = 4'000'000;  // some 15 µs
+
+    // Nothing but a lack of memory can go wrong in a part of the work, and no exception may pass through the runtime.
+    template <class Work>
+    struct Shared {
+        const Work& work;
+        std::atomic<bool> failed = false;
+
+        static void run(void* self, size_t i) noexcept {
+            auto* shared = static_cast<Shared*>(self);
+            try {
+                shared->work(int64_t(i));
+            } catch (const std::bad_alloc&) {
+                shared->failed = true;
+            }
+        }
+    };
+
     const OrtApi* api_;
     OrtKernelContext* context_;
 };

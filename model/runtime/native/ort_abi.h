@@ -55,6 +55,8 @@ inline constexpr Function<93, void, OrtStatus*> release_status;
 inline constexpr Function<230, OrtStatus*, const OrtKernelInfo*, size_t*> input_count;
 inline constexpr Function<244, OrtStatus*, const OrtKernelInfo*, char*, size_t*> node_name;
 inline constexpr Function<249, OrtStatus*, const OrtKernelInfo*, size_t, int*, const OrtValue**> constant_input;
+inline constexpr Function<274, OrtStatus*, const OrtKernelContext*, void (*)(void*, size_t), size_t, size_t, void*>
+    parallel_for;
 // Type and axes without a copy; the only one of these that is younger than version 16.
 inline constexpr Function<414, OrtStatus*, const OrtValue*, ElementType*, const int64_t**, size_t*> tensor_shape;
 }  // namespace ort

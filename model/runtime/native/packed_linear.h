@@ -1,7 +1,7 @@
 // One linear map of unsigned bytes: its weight as the product wants it, and the product.
 //
 // A weight is kept as panels of 64 outputs, in each four inputs of an output side by side. Where the outputs go, and what is
-// done to them before, is the business of a sink; it is told of a panel, and then given sixteen outputs of a row at a time.
+// done to them before, is the business of a sink. It gives a place for a panel, which takes sixteen outputs of a row at a time.
 #pragma once
 
 #include <algorithm>
@@ -34,25 +34,26 @@ public:
 
     // Rows (rows, K) by the weight (K, N), with scales and bias; `rows` is at most kChunk.
     //
-    // Panel after panel, in each block after block of rows. All blocks together fetch the next panel.
+    // Panel after panel, shared out to the threads; in each block after block of rows. All blocks of a panel together fetch
+    // the next one.
     template <class Sink>
-    void multiply(const uint8_t* bytes, int64_t rows, Sink& sink) const {
+    void multiply(const Call& call, const uint8_t* bytes, int64_t rows, const Sink& sink) const {
         const int64_t blocks = (rows + kMostRows - 1) / kMostRows, size = panel_bytes();
-        for (int64_t panel = 0; panel < panels_; ++panel) {
+        call.parallel(panels_, rows * size * panels_, [&](int64_t panel) {
             const int8_t* weights = weights_.data() + panel * size;
-            sink.panel(panel * kPanel);
+            const auto place = sink.place(panel * kPanel);
             for (int64_t i = 0; i < blocks; ++i) {
                 const Block at{bytes, rows * i / blocks, rows * (i + 1) / blocks, panel};
                 if (blocks == 1)
-                    block<4>(at, weights + kAhead, sink);
+                    block<4>(at, weights + kAhead, place);
                 else if (blocks == 2)
-                    block<2>(at, weights + size + i * size / 2, sink);
+                    block<2>(at, weights + size + i * size / 2, place);
                 else if (i < 4)
-                    block<1>(at, weights + size + i * size / 4, sink);
+                    block<1>(at, weights + size + i * size / 4, place);
                 else
-                    block<0>(at, weights, sink);
+                    block<0>(at, weights, place);
             }
-        }
+        });
     }
 
 private:
@@ -65,21 +66,21 @@ private:
     int64_t panel_bytes() const { return groups_ * kPanel * kGroup; }
     void pack(const int8_t* weight, int64_t zero);
 
-    template <int ahead, class Sink>
-    void block(const Block& at, const int8_t* next, Sink& sink) const {
+    template <int ahead, class Place>
+    void block(const Block& at, const int8_t* next, const Place& place) const {
         switch (at.to - at.from) {
-            case 1: return block_of<1, ahead>(at, next, sink);
-            case 2: return block_of<2, ahead>(at, next, sink);
-            case 3: return block_of<3, ahead>(at, next, sink);
-            case 4: return block_of<4, ahead>(at, next, sink);
-            case 5: return block_of<5, ahead>(at, next, sink);
-            default: return block_of<6, ahead>(at, next, sink);
+            case 1: return block_of<1, ahead>(at, next, place);
+            case 2: return block_of<2, ahead>(at, next, place);
+            case 3: return block_of<3, ahead>(at, next, place);
+            case 4: return block_of<4, ahead>(at, next, place);
+            case 5: return block_of<5, ahead>(at, next, place);
+            default: return block_of<6, ahead>(at, next, place);
         }
     }
 
     // (rows, K) by one panel (K, 64) -> (rows, 64). Fetches `ahead` lines of `next` for each four inputs.
-    template <int rows, int ahead, class Sink>
-    void block_of(const Block& at, const int8_t* next, Sink& sink) const {
+    template <int rows, int ahead, class Place>
+    void block_of(const Block& at, const int8_t* next, const Place& place) const {
         const int8_t* weights = weights_.data() + at.panel * panel_bytes();
         const int64_t column = at.panel * kPanel, apart = stride();
         const uint8_t* bytes = at.bytes + at.from * apart;
@@ -114,7 +115,7 @@ private:
 #pragma GCC unroll 8
             for (int r = 0; r < rows; ++r) {
                 const __m512 y = _mm512_add_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(sum[r][v]), scale), bias);
-                sink.put(at.from + r, v, lanes, y);
+                place.put(at.from + r, v, lanes, y);
             }
         }
     }

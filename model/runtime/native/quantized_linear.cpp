@@ -37,7 +37,7 @@ void QuantizedLinear::compute(const Call& call) const {
     FloatSink sink(places, relu_, residual.data, output(call, x));
     in_chunks(x.data, rows, map_, Quantiser(scale_, int32_t(zero_)), [&](int64_t begin, int64_t count, const uint8_t* bytes) {
         sink.rows(begin, count);
-        map_.multiply(bytes, count, sink);
+        map_.multiply(call, bytes, count, sink);
     });
 }
 

@@ -141,7 +141,7 @@ void SelfAttention::compute(const Call& call) const {
     require(lengths.size() == rows, "lengths must be (B).");
     float* attended = call.output<float>(0, {rows, source, width});
     with_vectors(Heads::vectors(size), [&](auto vectors) {
-        for (int64_t b = 0; b < rows; ++b) {
+        call.parallel(rows, 2 * rows * source * source * width, [&](int64_t b) {
             const int64_t length = std::clamp<int64_t>(lengths.data[b], 0, source);
             const Head<vectors> head(length, 3 * width);
             for (int64_t h = 0; h < heads_.count; ++h) {
@@ -149,7 +149,7 @@ void SelfAttention::compute(const Call& call) const {
                 head.compute(query, query + width, query + 2 * width, attended + b * source * width + h * size, width);
             }
             std::fill_n(attended + (b * source + length) * width, (source - length) * width, 0.0f);
-        }
+        });
     });
 }
 

@@ -26,15 +26,22 @@ public:
         for (int64_t r = 0; r < count; ++r) row_[r] = places_.row(begin + r);
     }
 
-    void panel(int64_t column) {
-        for (int v = 0; v < kPanel / kLanes; ++v) column_[v] = places_.column(column + v * kLanes);
-    }
+    struct Place {
+        const FloatSink& sink;
+        int64_t column[kPanel / kLanes];
 
-    void put(int64_t row, int v, __mmask16 lanes, __m512 y) const {
-        const int64_t place = row_[row] + column_[v];
-        if (relu_) y = _mm512_max_ps(y, _mm512_setzero_ps());
-        if (residual_) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(lanes, residual_ + place));
-        _mm512_mask_storeu_ps(y_ + place, lanes, y);
+        void put(int64_t row, int v, __mmask16 lanes, __m512 y) const {
+            const int64_t at = sink.row_[row] + column[v];
+            if (sink.relu_) y = _mm512_max_ps(y, _mm512_setzero_ps());
+            if (sink.residual_) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(lanes, sink.residual_ + at));
+            _mm512_mask_storeu_ps(sink.y_ + at, lanes, y);
+        }
+    };
+
+    Place place(int64_t column) const {
+        Place made{*this, {}};
+        for (int v = 0; v < kPanel / kLanes; ++v) made.column[v] = places_.column(column + v * kLanes);
+        return made;
     }
 
 private:
@@ -43,7 +50,6 @@ private:
     const float* residual_;
     float* y_;
     int64_t row_[kChunk];
-    int64_t column_[kPanel / kLanes];
 };
 
 // relu(y) as unsigned bytes, whole panels: what lies past the last output meets weights of zero.
@@ -52,17 +58,22 @@ public:
     ByteSink(const Quantiser& quantiser, uint8_t* bytes, int64_t stride)
         : quantiser_(quantiser), bytes_(bytes), stride_(stride) {}
 
-    void panel(int64_t column) { column_ = column; }
+    struct Place {
+        const Quantiser& quantiser;
+        uint8_t* bytes;
+        int64_t stride;
 
-    void put(int64_t row, int v, __mmask16, __m512 y) const {
-        quantiser_.store(_mm512_max_ps(y, _mm512_setzero_ps()), bytes_ + row * stride_ + column_ + v * kLanes);
-    }
+        void put(int64_t row, int v, __mmask16, __m512 y) const {
+            quantiser.store(_mm512_max_ps(y, _mm512_setzero_ps()), bytes + row * stride + v * kLanes);
+        }
+    };
+
+    Place place(int64_t column) const { return {quantiser_, bytes_ + column, stride_}; }
 
 private:
     const Quantiser& quantiser_;
     uint8_t* bytes_;
     int64_t stride_;
-    int64_t column_ = 0;
 };
 
 // Calls work(begin, count, bytes) for chunks of rows of x (rows, K), quantised.

@@ -15,6 +15,7 @@ constexpr int kRegisters = 8;                     // of a block
 constexpr int64_t kBlock = kRegisters * kLanes;   // logits with one maximum
 constexpr int64_t kGroup = kLanes;                // blocks whose maxima are found together
 constexpr int64_t kFew = 32;                      // so many best are found by looking for the next so many times
+constexpr int64_t kCost = 32;                     // multiplications that take as long as one logit
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
 struct Candidate {
@@ -125,6 +126,26 @@ int64_t collect(const Row& row, float least, Candidate* candidates) {
     return found;
 }
 
+// The k best of a row, best first, and what they have.
+void choose(const float* logits, int64_t size, int64_t k, float* log_probs, int64_t* ids) {
+    struct Maxima;
+    struct Sorted;
+    struct Candidates;
+    const int64_t blocks = (size + kGroup * kBlock - 1) / (kGroup * kBlock) * kGroup;
+    const Row row{logits, size, blocks, scratch<Maxima, float>(blocks)};
+    Candidate* candidates = scratch<Candidates, Candidate>(size);
+    const float normaliser = log_sum(row);
+    const int64_t found = collect(row, threshold(row, k, scratch<Sorted, float>(blocks)), candidates);
+    const int64_t kept = std::min(found, k);  // fewer than k only if there are NaNs
+    std::partial_sort(candidates, candidates + kept, candidates + found, [](const Candidate& a, const Candidate& b) {
+        return a.value > b.value || (a.value == b.value && a.id < b.id);
+    });
+    for (int64_t i = 0; i < k; ++i) {
+        log_probs[i] = i < kept ? candidates[i].value - normaliser : std::numeric_limits<float>::quiet_NaN();
+        ids[i] = i < kept ? candidates[i].id : 0;
+    }
+}
+
 }  // namespace
 
 void TopLogProbs::compute(const Call& call) const {
@@ -135,26 +156,9 @@ void TopLogProbs::compute(const Call& call) const {
     require(k >= 1 && k <= size, "k must be from 1 to the size of the vocabulary.");
     float* log_probs = call.output<float>(0, {logits.shape[0], logits.shape[1], k});
     int64_t* ids = call.output<int64_t>(1, {logits.shape[0], logits.shape[1], k});
-    struct Maxima;
-    struct Sorted;
-    struct Candidates;
-    const int64_t blocks = (size + kGroup * kBlock - 1) / (kGroup * kBlock) * kGroup;
-    float* maxima = scratch<Maxima, float>(blocks);
-    float* sorted = scratch<Sorted, float>(blocks);
-    Candidate* candidates = scratch<Candidates, Candidate>(size);
-    for (int64_t r = 0; r < rows; ++r) {
-        const Row row{logits.data + r * size, size, blocks, maxima};
-        const float normaliser = log_sum(row);
-        const int64_t found = collect(row, threshold(row, k, sorted), candidates);
-        const int64_t kept = std::min(found, k);  // fewer than k only if there are NaNs
-        std::partial_sort(candidates, candidates + kept, candidates + found, [](const Candidate& a, const Candidate& b) {
-            return a.value > b.value || (a.value == b.value && a.id < b.id);
-        });
-        for (int64_t i = 0; i < k; ++i) {
-            log_probs[r * k + i] = i < kept ? candidates[i].value - normaliser : std::numeric_limits<float>::quiet_NaN();
-            ids[r * k + i] = i < kept ? candidates[i].id : 0;
-        }
-    }
+    call.parallel(rows, kCost * rows * size, [&](int64_t r) {
+        choose(logits.data + r * size, size, k, log_probs + r * k, ids + r * k);
+    });
 }
 
 }  // namespace dragoman

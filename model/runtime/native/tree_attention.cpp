@@ -104,9 +104,12 @@ void TreeAttention::compute(const Call& call) const {
     float* attended = call.output<float>(0, {shape.rows, shape.lanes, width});
     float* keys = present(call, 1, key);
     float* values = present(call, 2, value);
+    if (shape.rows == 0) return;
     with_vectors(Heads::vectors(key.shape[3]), [&](auto vectors) {
-        const Step<vectors> step(shape, qkv.data, keys, values, attended);
-        for (int64_t b = 0; b < shape.rows; ++b) step.row(b, written.data[b], visible.data);
+        const int64_t most = *std::max_element(written.data, written.data + shape.rows);
+        call.parallel(shape.rows, 2 * shape.rows * shape.lanes * width * most, [&](int64_t b) {
+            Step<vectors>(shape, qkv.data, keys, values, attended).row(b, written.data[b], visible.data);
+        });
     });
 }
 
