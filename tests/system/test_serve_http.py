@@ -184,10 +184,7 @@ def test_ctrl_c_answers_who_is_here_ends_cleanly_and_leaves_no_process(service, 
     """Ray's proxy gives up what still runs when it is told to stop, so nobody is here with it."""
     processes = [service.process.pid, *service.processes()]
     assert len(processes) > 5
-    if "proxy" in request.node.name:
-        seconds = service.stop(signal.SIGINT)
-    else:
-        seconds = _stop_while_asked(service)
+    seconds = service.stop(signal.SIGINT) if "proxy" in request.node.name else _stop_while_asked(service)
     say(f"ended {seconds:.1f} s after the signal")
     assert service.process.returncode == 0
     _until(lambda: not any(map(alive, processes)))
