@@ -47,6 +47,25 @@ def test_a_package_in_the_cache_is_unpacked_without_downloading(cache: Path, mon
     assert not (package.folder / "usr/bin").exists()
 
 
+def test_missing_packages_are_downloaded_together_and_what_cannot_be_had_is_named_by_fetch(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toy(cache)
+    calls = cache.parent / "calls"
+    script = (
+        f'shift 2; echo "$@" >> {calls}; for name; do [ "$name" = lost ] && exit 100; touch "${{name}}_1_all.deb"; done'
+    )
+    command(cache.parent / "bin", "apt-get", script)
+    monkeypatch.setenv("PATH", f"{cache.parent / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    store = PackageStore(cache)
+    store.prefetch(["one", "toy", "two", "one"])
+    assert calls.read_text() == "one two\n"
+    assert {path.name for path in cache.glob("*.deb")} >= {"one_1_all.deb", "two_1_all.deb"}
+    store.prefetch(["lost", "Not A Name"])
+    with pytest.raises(CorpusError, match="package lost could not be downloaded"):
+        store.fetch("lost", CATALOGUES)
+
+
 def test_two_selections_of_one_package_do_not_meet(cache: Path) -> None:
     toy(cache)
     store = PackageStore(cache)

@@ -41,7 +41,9 @@ def build_corpus(
     `sources.json`. The same recipe and inputs give the same bytes. Packages are kept in `cache`; with `progress`,
     bars are shown on a terminal. Raises `CorpusError`; then `out` holds no report, the mark of a finished corpus.
     """
-    reader = Reader(recipe, PackageStore(cache.expanduser().absolute()), progress)
+    store = PackageStore(cache.expanduser().absolute())
+    store.prefetch([*recipe.corpus.reserved, *(name for source in recipe.sources for name in source.packages)])
+    reader = Reader(recipe, store, progress)
     report = CorpusReport((recipe.source, recipe.target))
     cleaner = Cleaner(recipe, report)
     reserved = _read_reserved(recipe, reader, cleaner, report)
