@@ -1,15 +1,16 @@
 """Requests that arrive one by one, at random: in-flight batching against dynamic batching over CTranslate2.
 
     python -m tests.benchmarks.bench_arrivals
-    python -m tests.benchmarks.bench_arrivals --shapes trained --requests 60
+    python -m tests.benchmarks.bench_arrivals --shapes trained --requests 60 --seconds 3
 
 One thread each, the same weights, sentences and lengths. Arrivals are a Poisson process with a fixed seed, the same for
 both sides. The clock is virtual: it moves by the time that each side computes, and jumps over the time in which nobody
 is there. By default computing is measured in processor time, which for one thread is what a machine of one's own would
 take. Theirs takes all that wait, at most 32, translates them, and answers them when the whole batch is done, which is
-when `translate_batch` returns; ours is the real batcher with as many slots. Random weights end each sentence after as
-many tokens as its source has, trained ones where they will. Nothing here is asserted. Writes `arrivals.json`,
-`arrivals.md` and `arrivals.png` into `--out`.
+when `translate_batch` returns; ours is the real batcher with as many slots. A stream must be long enough to show
+whether a side keeps up with it: one that does not falls behind for as long as it lasts. Random weights end each
+sentence after as many tokens as its source has, trained ones where they will. Nothing here is asserted. Writes
+`arrivals.json`, `arrivals.md` and `arrivals.png` into `--out`.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ from tests.english import sentences
 from tests.model.networks import shipped
 
 SLOTS = 32
+MOST = 10_000
+"""Requests of the longest stream."""
 LOADS = (0.2, 0.4, 0.6, 0.8)
 CLOCKS: dict[str, Callable[[], float]] = {"cpu": time.process_time, "wall": time.perf_counter}
 
@@ -148,23 +151,24 @@ def text_of(weights: Weights, count: int, beam_size: int) -> Text:
 
 def measure(weights: Weights, models: Models, beam_size: int, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Saturated first, which gives our capacity; then parts of it."""
-    text = text_of(weights, options.requests, beam_size)
+    text = text_of(weights, MOST, beam_size)
     sides = {"dragoman": ours(weights, models, text, options), "ctranslate2": theirs(weights, models, text, options)}
     for side in sides.values():
         side([0.0] * min(options.requests, SLOTS))  # warm-up
     capacity = 0.0
     for load in (None, *options.loads):
         runs: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
+        rate = capacity * load if load else 0.0
+        count = min(MOST, max(options.requests, round(rate * options.seconds)))
         for turn in range(options.turns):
-            rate = capacity * load if load else 0.0
-            arrivals = poisson(rate, options.requests, turn) if load else [0.0] * options.requests
+            arrivals = poisson(rate, count, turn) if load else [0.0] * count
             for name, side in sides.items():
                 run = side(arrivals)
-                runs[name].append({**run.record(), "requests_per_second": options.requests / run.seconds})
+                runs[name].append({**run.record(), "requests_per_second": count / run.seconds})
         middle = {name: {key: median(run[key] for run in found) for key in found[0]} for name, found in runs.items()}
         capacity = capacity or middle["dragoman"]["requests_per_second"]
         record = {"shape": weights.name, "beam": beam_size, "precision": options.precision, "load": load, **middle}
-        record["rate"] = capacity * load if load else None
+        record |= {"rate": rate or None, "requests": count}
         print(row(record), flush=True)
         yield record
 
@@ -226,7 +230,8 @@ def main() -> None:
     """Measure and write the report."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shapes", nargs="+", choices=[*SHAPES, "trained"], default=["base-6+6", "trained"])
-    parser.add_argument("--requests", type=int, default=160, help="of each stream (default: %(default)s)")
+    parser.add_argument("--requests", type=int, default=160, help="of a stream, at least (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=15.0, help="of a stream, at least (default: %(default)s)")
     parser.add_argument("--turns", type=int, default=3, help="streams for each row (default: %(default)s)")
     parser.add_argument("--loads", type=float, nargs="*", default=LOADS, help="parts of our capacity")
     parser.add_argument("--precision", choices=("int8", "f32"), default="int8")
