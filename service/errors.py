@@ -9,6 +9,8 @@
         │   ├── BodyTooLarge              body_too_large
         │   ├── BodyTooSlow               body_too_slow: it was still on its way when the request's time ran out
         │   ├── HeadersTooLarge           headers_too_large
+        │   ├── HeadersTooSlow            headers_too_slow: they were not complete in time
+        │   ├── MalformedHttp             invalid_http
         │   ├── UnknownPath               not_found
         │   ├── MethodNotAllowed          method_not_allowed
         │   ├── UnsupportedLanguage       unsupported_language: `details` lists what there is
@@ -101,6 +103,20 @@ class HeadersTooLarge(InvalidRequest):
 
     code = "headers_too_large"
     usual = "The header fields are too large; send fewer or shorter ones."
+
+
+class HeadersTooSlow(InvalidRequest):
+    """The header fields were not complete in time."""
+
+    code = "headers_too_slow"
+    usual = "The header fields did not arrive in time; send all of them at once."
+
+
+class MalformedHttp(InvalidRequest):
+    """What came is no HTTP."""
+
+    code = "invalid_http"
+    usual = "The request must be HTTP/1.1, but is not."
 
 
 class UnknownPath(InvalidRequest):

@@ -20,6 +20,8 @@ STATUS: Mapping[str, int] = {
     "body_too_large": 413,
     "body_too_slow": 408,
     "headers_too_large": 431,
+    "headers_too_slow": 408,
+    "invalid_http": 400,
     "not_found": 404,
     "method_not_allowed": 405,
     "unsupported_language": 422,

@@ -7,14 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from http import HTTPStatus
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from service.api.errors import error_response
+from service.api.observe import MAX_HEADER_BYTES
+from service.errors import HeadersTooLarge, HeadersTooSlow, MalformedHttp, Refusal
 
 _KEEP_ALIVE_SECONDS = 90
 """How long a connection may be idle; longer than gateways hold theirs."""
+_HEAD_SECONDS = 20
+"""From the first byte of a request to the end of its header fields."""
 
 
 class ListenerError(RuntimeError):
@@ -26,6 +35,74 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Leave signals to Ray."""
         yield
+
+
+class Connection(HttpToolsProtocol):
+    """One connection. A request that is no HTTP, or whose head is endless or slow, is refused in the one JSON shape.
+
+    The parser gives each head to nobody before its end, and has no limits of its own.
+    """
+
+    head_seconds: float = _HEAD_SECONDS
+    idle_seconds: float = _KEEP_ALIVE_SECONDS
+    _head: int | None = 0
+    """Bytes of the head that is being received; None while a body is."""
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for a request, but not for ever."""
+        super().connection_made(transport)
+        self._limit(self.idle_seconds, transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the limits."""
+        self._limit(None)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came, and count what belongs to a head."""
+        waiting = self._head
+        if waiting == 0:
+            self._limit(self.head_seconds, lambda: self._refuse(HeadersTooSlow()))
+        super().data_received(data)
+        if self._head is not None and waiting is not None:
+            self._head += len(data)
+            if self._head > 2 * MAX_HEADER_BYTES:  # the application refuses smaller ones, and can name the request
+                message = f"The header fields must have at most {MAX_HEADER_BYTES} bytes in all."
+                self._refuse(HeadersTooLarge(message))
+
+    def on_headers_complete(self) -> None:
+        """The head is there; what follows has limits of its own."""
+        self._head = None
+        self._limit(None)
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """What follows is another head."""
+        self._head = 0
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Called when what came cannot be parsed."""
+        self._refuse(MalformedHttp())
+
+    def _limit(self, seconds: float | None, end: Callable[[], None] = lambda: None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if seconds is None else self.loop.call_later(seconds, end)
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Answer in place of the application, and close."""
+        if self.transport.is_closing():
+            return
+        self._limit(None)
+        request_id = uuid.uuid4().hex
+        response = error_response(refusal, request_id)
+        fields = [*response.raw_headers, (b"x-request-id", request_id.encode()), (b"connection", b"close")]
+        status = HTTPStatus(response.status_code)
+        head = f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() + b"".join(b"%b: %b\r\n" % one for one in fields)
+        self.transport.write(head + b"\r\n" + bytes(response.body))
+        self.transport.close()
 
 
 class Listener:
@@ -42,6 +119,9 @@ class Listener:
         """Begin to serve `app`. Raises `OSError` when nobody can listen there."""
         config = uvicorn.Config(
             app,
+            http=Connection,
+            ws="none",
+            proxy_headers=False,  # nobody asks who a caller says that he is
             lifespan="off",
             access_log=False,
             log_config=None,
