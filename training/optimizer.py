@@ -13,7 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from training.muon import Muon
 from training.recipe import FitRecipe
+
+DTYPES = {"bf16": torch.bfloat16, "f32": torch.float32}
+"""Each precision of a recipe, as torch calls it."""
 
 
 class MasterOptimizer:
@@ -33,15 +37,7 @@ class MasterOptimizer:
         ]
         if matrices:
             self.scales.append(recipe.muon_scale)
-            self.optimizers.append(
-                torch.optim.Muon(
-                    [self.masters[name] for name in matrices],
-                    lr=0.0,
-                    weight_decay=0.0,
-                    momentum=0.95,
-                    adjust_lr_fn="match_rms_adamw",
-                )
-            )
+            self.optimizers.append(Muon([self.masters[name] for name in matrices], DTYPES[recipe.precision]))
 
     def accumulate(self) -> None:
         """Add the network's gradients to the masters' and clear them."""

@@ -20,12 +20,10 @@ from model.nn.transformer import Transformer
 from training.batches import Batch, Pairs, collate, micro_batches, plan_epoch
 from training.checkpoint import CheckpointError
 from training.objective import projected_cross_entropy
-from training.optimizer import MasterOptimizer
+from training.optimizer import DTYPES, MasterOptimizer
 from training.processes import Processes
 from training.recipe import FitRecipe, RecipeError
 from training.schedule import Schedule
-
-_DTYPES = {"bf16": torch.bfloat16, "f32": torch.float32}
 
 
 class DivergenceError(Exception):
@@ -78,7 +76,7 @@ class Trainer:
         self.device = _device(recipe.device)
         network = Transformer(config).to(self.device)
         self.optimizer = MasterOptimizer(network, recipe)
-        self.network = network.to(_DTYPES[recipe.precision]).train()
+        self.network = network.to(DTYPES[recipe.precision]).train()
         self.schedule = Schedule(
             config.d_model, recipe.warmup, recipe.learning_rate_scale, recipe.updates, recipe.cooldown
         )
