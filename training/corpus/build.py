@@ -58,7 +58,7 @@ def build_corpus(
     if not pairs:
         raise CorpusError("a corpus must have at least one pair, but cleaning left none; see the recipe's sources.")
     _drop_others([*early, *late], pairs, "duplicate", "the pair, or a more frequent translation, is there", report)
-    held_out = standing | _hold_out(recipe, unique(early, limits), reserved)
+    held_out = standing | _hold_out(recipe, unique(early, limits) if recipe.holdouts else (), reserved)
     held_out |= _hold_out_late(recipe, pairs, held_out)
     watch = NearDuplicates((pair for rows in held_out.values() for pair in rows), recipe.corpus.near_duplicate)
     bar = tqdm(pairs, desc="near duplicates of held-out text", unit="pair", disable=None if progress else True)
@@ -117,10 +117,13 @@ def _counted(pairs: Iterable[Pair], report: CorpusReport) -> Iterator[Pair]:
 
 
 def _drop_others(before: Sequence[Pair], after: Sequence[Pair], reason: str, why: str, report: CorpusReport) -> None:
-    """Count the pairs of `before` that are not, as objects, in `after`."""
-    kept = {id(pair) for pair in after}
+    """Count the pairs of `before` that are not in `after`, which are some of the same objects in the same order."""
+    kept = iter(after)
+    awaited = next(kept, None)
     for pair in before:
-        if id(pair) not in kept:
+        if pair is awaited:
+            awaited = next(kept, None)
+        else:
             report.drop(reason, why, pair)
 
 
