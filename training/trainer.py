@@ -71,6 +71,7 @@ class Trainer:
     def __init__(
         self, config: ModelConfig, recipe: FitRecipe, pairs: Pairs, processes: Processes | None = None
     ) -> None:
+        _check_length(config, recipe)
         torch.manual_seed(recipe.seed)
         self.config, self.recipe, self.pairs = config, recipe, pairs
         self.processes = processes or Processes()
@@ -173,6 +174,15 @@ class Trainer:
             )
         self.optimizer.load_state_dict(state["optimizer"])
         self.at = Position(**state["at"])
+
+
+def _check_length(config: ModelConfig, recipe: FitRecipe) -> None:
+    """Refuse pairs for whose tokens the network has no positions."""
+    if recipe.max_length > config.max_positions:
+        raise RecipeError(
+            f"[fit] max_length must be at most [model] max_positions ({config.max_positions}), but is "
+            f"{recipe.max_length}."
+        )
 
 
 def _check_share(recipe: FitRecipe, count: int) -> None:
