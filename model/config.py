@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from model.errors import ConfigError
 
 NormOrder = Literal["post", "pre"]
-Positions = Literal["interleaved", "halves", "learned"]
+Positions = Literal["interleaved", "halves", "learned", "rotary"]
 Activation = Literal["relu", "gelu"]
 
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -51,7 +51,8 @@ class ModelConfig:
     """`post`: LayerNorm(x + Sublayer(x)), the paper. `pre`: x + Sublayer(LayerNorm(x)), and a final norm a stack."""
     positions: Positions = "interleaved"
     """Sinusoids: `interleaved` sin/cos pairs (section 3.5), or all sines then all cosines (`halves`, for imports).
-    `learned`: an embedding of each position (Table 3, row E)."""
+    `learned`: an embedding of each position (Table 3, row E). `rotary`: none is added, but queries and keys of every
+    self-attention are turned by their positions (Su et al., 2021); not in the paper."""
     activation: Activation = "relu"
     gated: bool = False
     """The feed-forward's inner layer is activation(x W_1 + b_1) ⊙ (x W_g + b_g) (Shazeer, 2020); not in the paper."""
@@ -81,6 +82,10 @@ class ModelConfig:
             raise ConfigError(f"d_model must be a multiple of heads, but {self.d_model} / {self.heads} is not whole.")
         if self.d_model % 2:
             raise ConfigError(f"d_model must be even (sinusoids come in pairs), but is {self.d_model}.")
+        if self.positions == "rotary" and self.head_size % 2:
+            raise ConfigError(
+                f"rotary positions turn pairs of numbers, so d_model / heads must be even, but is {self.head_size}."
+            )
         if not 0.0 <= self.dropout < 1.0:
             raise ConfigError(f"dropout must be in [0, 1), but is {self.dropout}.")
         special = (self.pad_id, self.bos_id, self.eos_id, self.unk_id)

@@ -74,7 +74,9 @@ def _model(facts: CardFacts) -> str:
         f"{fit['optimizer']}, {fit['precision']}, seed {fit['seed']}",
         "time": f"{end['seconds'] / 60:.0f} minutes on {end['machine']}",
         **({"begun with": f"the weights of {run['start']}"} if run.get("start") else {}),
-        "weights": f"average of the last {end['averaged']} checkpoints",
+        "weights": f"moving average, decay {fit['ema']}"
+        if fit.get("ema")
+        else f"average of the last {end['averaged']} checkpoints",
     }
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())])
 

@@ -207,12 +207,17 @@ def _save(trainer: Trainer, around: Surroundings, seconds: float) -> None:
         "seconds": around.seconds + seconds,
         "epoch_share": trainer.epoch_share,
     }
-    around.checkpoints.save(trainer.at.update, state, trainer.optimizer.state_dict()["masters"])
+    weights = {name: value.detach() for name, value in trainer.optimizer.results.items()}
+    around.checkpoints.save(trainer.at.update, state, weights)
 
 
 def _validate(trainer: Trainer, around: Surroundings) -> float:
-    """Measure the dev sets, note it and draw it; the mean of their losses (infinite if there is none)."""
-    found = validate(trainer.network, around.tokenizer, around.dev_sets, trainer.recipe.validate_sentences)
+    """Measure the dev sets with the weights that would be published, note it and draw it.
+
+    Returns the mean of their losses, infinite if there is none.
+    """
+    with trainer.optimizer.showing_results():
+        found = validate(trainer.network, around.tokenizer, around.dev_sets, trainer.recipe.validate_sentences)
     for name, measured in found.items():
         scores = measured.scores.to_dict() if measured.scores else {}
         around.journal.note(trainer.at.update, f"dev.{name}", {"nll": round(measured.nll, 4), **scores})

@@ -8,11 +8,15 @@ float32, and the network gets a rounded copy.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from training.checkpoint import CheckpointError
+from training.moving import MovingAverage
 from training.muon import Muon
 from training.recipe import FitRecipe
 
@@ -29,6 +33,7 @@ class MasterOptimizer:
             name: parameter.detach().clone().float().requires_grad_() for name, parameter in self.parameters.items()
         }
         self.clip_norm = recipe.clip_norm
+        self.moving = MovingAverage(recipe.ema, self.masters) if recipe.ema else None
         matrices = [name for name in self.masters if recipe.optimizer == "muon" and _is_layer_matrix(name)]
         rest = [self.masters[name] for name in self.masters if name not in set(matrices)]
         self.scales = [1.0]
@@ -68,6 +73,8 @@ class MasterOptimizer:
                     group["lr"] = learning_rate * scale
                 optimizer.step()
             self.publish()
+            if self.moving:
+                self.moving.follow(self.masters)
         for master in self.masters.values():
             master.grad = None
         return norm
@@ -77,6 +84,22 @@ class MasterOptimizer:
         """Round the masters into the network."""
         for name, parameter in self.parameters.items():
             parameter.copy_(self.masters[name])
+
+    @property
+    def results(self) -> dict[str, Tensor]:
+        """What the run has to show: the moving average of the masters if there is one, else the masters."""
+        return self.moving.weights if self.moving and self.moving.updates else self.masters
+
+    @contextmanager
+    def showing_results(self) -> Iterator[None]:
+        """The network has the weights of `results` inside, and the masters' before and after."""
+        with torch.no_grad():
+            for name, parameter in self.parameters.items():
+                parameter.copy_(self.results[name])
+        try:
+            yield
+        finally:
+            self.publish()
 
     @torch.no_grad()
     def begin_with(self, weights: dict[str, Tensor]) -> None:
@@ -90,10 +113,19 @@ class MasterOptimizer:
         return {
             "masters": {name: master.detach() for name, master in self.masters.items()},
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            **({"moving": self.moving.state_dict()} if self.moving else {}),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The inverse of `state_dict`, bit for bit."""
+        """The inverse of `state_dict`, bit for bit. Raises `CheckpointError` if just one has a moving average."""
+        if (self.moving is not None) != ("moving" in state):
+            had, has = ("one", "none") if self.moving is None else ("none", "one")
+            raise CheckpointError(
+                f"a run must keep its moving average from the first update on, but the checkpoint has {had} and [fit] "
+                f"ema asks for {has}; give ema the value that the run began with, or use another run folder."
+            )
+        if self.moving:
+            self.moving.load_state_dict(state["moving"])
         self.begin_with(state["masters"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)

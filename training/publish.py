@@ -64,7 +64,7 @@ class Run:
         return source, target
 
     def weights(self) -> tuple[dict[str, Tensor], int]:
-        """The average of the newest checkpoints, and how many there were."""
+        """The average of the newest checkpoints, or the newest moving average; and how many files that was."""
         paths = Checkpoints(self.folder / "checkpoints", self.description["fit"]["average"]).weights()
         if not paths:
             raise CheckpointError(f"{self.folder} must hold at least one checkpoint, but has none; train longer.")

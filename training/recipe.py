@@ -67,6 +67,10 @@ class FitRecipe:
     checkpoint_every: int = 500
     average: int = 5
     """How many of the newest checkpoints are kept, and averaged by `publish` (section 6.1: 5 for base, 20 for big)."""
+    ema: float = 0.0
+    """Decay d of an exponential moving average of the weights, in place of the average of checkpoints (`average = 1`):
+    after n updates Σ dⁿ⁻ᵏ θ_k / Σ dⁿ⁻ᵏ. It is what is validated and published. 0: none. 0.999 looks back some 1,000
+    updates."""
     device: Device = "auto"
     """`auto`: CUDA where there is one."""
     threads: int = 0
@@ -84,6 +88,13 @@ class FitRecipe:
             raise RecipeError(f"[fit] label_smoothing must be in [0, 1), but is {self.label_smoothing}.")
         if not 0 <= self.cooldown <= self.updates:
             raise RecipeError(f"[fit] cooldown must be in 0..updates ({self.updates}), but is {self.cooldown}.")
+        if not 0 <= self.ema < 1:
+            raise RecipeError(f"[fit] ema must be in [0, 1), but is {self.ema}.")
+        if self.ema and self.average > 1:
+            raise RecipeError(
+                f"[fit] ema and average are two ways to average weights: with ema {self.ema} average must be 1, but is "
+                f"{self.average}; drop one of them."
+            )
         if min(self.micro_batch_tokens or self.batch_tokens, self.batch_tokens) < self.max_length:
             raise RecipeError(f"[fit] a (micro-)batch must hold one pair of max_length {self.max_length} tokens.")
 

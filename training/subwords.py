@@ -1,4 +1,4 @@
-"""Subwords: one SentencePiece unigram vocabulary for both languages, and what it makes of the text."""
+"""Subwords: one SentencePiece vocabulary for both languages, and what it makes of the text."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from io import BytesIO
+from itertools import count as count_from
 from pathlib import Path
 from threading import Event, Thread
+from typing import Literal
 
 import sentencepiece as spm
 
@@ -34,6 +36,10 @@ _BYTES_PER_SECOND = 500_000
 class SubwordOptions:
     """How a vocabulary is trained."""
 
+    kind: Literal["unigram", "bpe"] = "unigram"
+    """`unigram` (Kudo, 2018), which `[fit] subword_sampling` wants, or `bpe` (Sennrich et al., 2016), the paper's."""
+    sentinels: bool = True
+    """False: no sentinels; nothing is carried through a translation then, all of it is text."""
     vocab_size: int = 8064
     """Pieces in all: 4 special ones, 256 bytes, what is learnt, and at the end 32 sentinels, which stand for what is
     carried through a translation (`model.protection`)."""
@@ -41,6 +47,11 @@ class SubwordOptions:
     """Share of the characters of the text that get a piece of their own; the rest is spelt in bytes."""
     max_lines: int = 0
     """Train on at most this many lines a language, evenly spaced; 0 takes all."""
+
+    @property
+    def reserved(self) -> int:
+        """Pieces that are not learnt but put at the end."""
+        return len(SENTINELS) if self.sentinels else 0
 
 
 @dataclass(frozen=True)
@@ -87,7 +98,8 @@ def train_subwords(corpus: Path, out: Path, options: SubwordOptions | None = Non
     files = corpus_files(corpus)
     text = [file for name, file in files.items() if name.startswith("train.")]
     with _ticking(sum(file.stat().st_size for file in text) // _BYTES_PER_SECOND):
-        model = with_sentinels(_train(text, options))
+        model = _train(text, options)
+        model = with_sentinels(model) if options.sentinels else model
     return _written(model, out, files)
 
 
@@ -184,8 +196,8 @@ def _train(files: Iterable[Path], options: SubwordOptions) -> bytes:
         spm.SentencePieceTrainer.Train(
             sentence_iterator=_sentences(files, options.max_lines),
             model_writer=model,
-            model_type="unigram",
-            vocab_size=options.vocab_size - len(SENTINELS),
+            model_type=options.kind,
+            vocab_size=options.vocab_size - options.reserved,
             character_coverage=options.character_coverage,
             byte_fallback=True,
             split_digits=True,
@@ -199,14 +211,15 @@ def _train(files: Iterable[Path], options: SubwordOptions) -> bytes:
             minloglevel=2,
         )
     except (RuntimeError, OSError) as error:
-        raise _explained(error, options.vocab_size) from error
+        raise _explained(error, options) from error
     return model.getvalue()
 
 
-def _explained(error: Exception, asked: int) -> CorpusError:
+def _explained(error: Exception, options: SubwordOptions) -> CorpusError:
     """What to do about a training that SentencePiece refused."""
+    asked = options.vocab_size
     if match := _TOO_LARGE.search(str(error)):
-        largest = int(match[1]) + len(SENTINELS)
+        largest = int(match[1]) + options.reserved
         advised = largest - largest % _STEP
         return CorpusError(
             f"the corpus must be large enough for {asked} subwords, but holds {largest} at most; ask for "
@@ -214,17 +227,22 @@ def _explained(error: Exception, asked: int) -> CorpusError:
         )
     if match := _TOO_SMALL.search(str(error)):
         return CorpusError(
-            f"vocab_size must be at least {int(match[1]) + len(SENTINELS)}, one for each special symbol, byte, letter "
-            f"and sentinel, but is {asked}."
+            f"vocab_size must be at least {int(match[1]) + options.reserved}, one for each special symbol, byte, "
+            f"letter and sentinel, but is {asked}."
         )
     return CorpusError(f"SentencePiece could not train {asked} subwords: {error}")
 
 
 def _sentences(files: Iterable[Path], max_lines: int) -> Iterator[str]:
     for file in files:
-        lines = [normalize(line) for line in read_lines(file)]
-        step = len(lines) / max_lines if 0 < max_lines < len(lines) else 1
-        yield from (lines[int(i * step)] for i in range(int(len(lines) / step)))
+        count = sum(1 for _ in read_lines(file)) if max_lines else 0
+        step = count / max_lines if max_lines and max_lines < count else 1
+        wanted = (int(i * step) for i in count_from(0))
+        awaited = next(wanted)
+        for number, line in enumerate(read_lines(file)):  # a corpus may be larger than the memory
+            if number == awaited:
+                awaited = next(wanted)
+                yield normalize(line)
 
 
 def inspect_subwords(vocabulary: Path, lines: Iterable[str]) -> SubwordReport:

@@ -2,7 +2,9 @@
 
 The gradient of an update is Σ loss / Σ real target tokens over all its micro-batches, whichever process computes them.
 The dropout of a micro-batch depends on the seed, the update and its number alone, so a run is the same whatever the
-number of processes, up to the order of additions; and resuming it needs no state of a random generator.
+number of processes, up to the order of additions; and resuming it needs no state of a random generator. There are no
+data workers: every process plans all batches itself. A run that is resumed with as many processes as before goes on
+bit for bit, in the middle of an epoch too; with another number it has the same batches, and losses to 1e-5.
 """
 
 from __future__ import annotations
@@ -69,6 +71,7 @@ class Trainer:
     def __init__(
         self, config: ModelConfig, recipe: FitRecipe, pairs: Pairs, processes: Processes | None = None
     ) -> None:
+        _check_length(config, recipe)
         torch.manual_seed(recipe.seed)
         self.config, self.recipe, self.pairs = config, recipe, pairs
         self.processes = processes or Processes()
@@ -171,6 +174,15 @@ class Trainer:
             )
         self.optimizer.load_state_dict(state["optimizer"])
         self.at = Position(**state["at"])
+
+
+def _check_length(config: ModelConfig, recipe: FitRecipe) -> None:
+    """Refuse pairs for whose tokens the network has no positions."""
+    if recipe.max_length > config.max_positions:
+        raise RecipeError(
+            f"[fit] max_length must be at most [model] max_positions ({config.max_positions}), but is "
+            f"{recipe.max_length}."
+        )
 
 
 def _check_share(recipe: FitRecipe, count: int) -> None:

@@ -68,7 +68,7 @@ def mean_nll(network: Transformer, pairs: Pairs) -> float:
     total, tokens = 0.0, 0
     with evaluating(network):
         for numbers in plan_epoch(pairs, BATCH_TOKENS, seed=0, epoch=0):
-            batch = collate(pairs, numbers, network.config).to(network.positions.device)
+            batch = collate(pairs, numbers, network.config).to(network.embedding.weight.device)
             memory = network.encode(batch.source, batch.source_lengths)
             hidden = network.hidden(batch.target_in, memory, batch.source_lengths)
             sums = projected_cross_entropy(hidden, network.output_weight, batch.target_out, 0.0, network.config.pad_id)
@@ -91,7 +91,7 @@ def translate(network: Transformer, tokenizer: Tokenizer, texts: list[str]) -> l
             padded = torch.full((len(rows), int(lengths.max())), network.config.pad_id)
             for row, i in enumerate(rows):
                 padded[row, : len(sources[i])] = torch.tensor(sources[i])
-            device = network.positions.device
+            device = network.embedding.weight.device
             found = greedy(network, padded.to(device), lengths.to(device), max_length=int(lengths.max()) + 50)
             for i, ids in zip(rows, found, strict=True):
                 outputs[i] = restore(tokenizer.decode(ids), protected[i].spans)

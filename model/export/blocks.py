@@ -18,10 +18,10 @@ from typing import Protocol
 import numpy as np
 
 from model.config import ModelConfig
-from model.export.graph import GraphWriter
+from model.export.graph import MICROSOFT, GraphWriter
 from model.export.linear import PLAIN, Epilogue, LinearWriter
 from model.export.weights import Array, Weights
-from model.nn.positions import sinusoids
+from model.nn.positions import rotary_angles, sinusoids
 from model.ports import TOP_K_BLOCK as BLOCK
 
 QUERY_KEY_VALUE = ("w_q", "w_k", "w_v")
@@ -126,6 +126,40 @@ class BlockWriter:
             else sinusoids(config.max_positions, config.d_model, config.positions).numpy()
         )
         return self.graph.constant("positions_table", table[:, None].astype(self.linear.dtype))  # (P, D) -> (P, 1, D)
+
+    def placed(self, embedded: str, select: Callable[[str], str]) -> str:
+        """Embedded tokens (B, T, D) with what `select` picks of the position table: (B, T, D).
+
+        As they are where attention turns queries and keys instead.
+        """
+        if self.config.positions == "rotary":
+            return embedded
+        return self.graph.node("Add", embedded, select(self.position_table()))
+
+    def turned(self, packed: str, positions: str) -> str:
+        """Query, key and value (…, 3 D), the first two turned if `positions` are rotary: (…, 3 D).
+
+        `positions` is (1), that of the first column of rows that count on from it, or (B, T). A turn is linear, so
+        the query may hold 1/√K already. Native graphs too do this with a stock operator, in front of their attention.
+        """
+        config, graph, dtype = self.config, self.graph, self.linear.dtype
+        if config.positions != "rotary":
+            return packed
+        cosines, sines = (
+            graph.constant(f"rotary_{name}", table.numpy().astype(dtype))
+            for name, table in zip(
+                ("cosines", "sines"), rotary_angles(config.max_positions, config.head_size), strict=True
+            )
+        )
+        widths = graph.integers(2 * config.d_model, config.d_model)
+        both, value = graph.nodes("Split", (packed, widths), 2, axis=-1)  # (…, 3 D) -> (…, 2 D), (…, D)
+        if not self.linear.keeps_axes:
+            outer = graph.node("Concat", graph.node("Shape", "tokens"), graph.integers(2 * config.d_model), axis=0)
+            both = self.reshape(both, outer)  # (R, 2 D) -> (B, T, 2 D)
+        turned = graph.node(f"{MICROSOFT}:RotaryEmbedding", both, positions, cosines, sines)  # (B, T, 2 D), 2 H heads
+        if not self.linear.keeps_axes:
+            turned = self.reshape(turned, graph.integers(-1, 2 * config.d_model))  # (B, T, 2 D) -> (R, 2 D)
+        return graph.node("Concat", turned, value, axis=-1)  # (…, 2 D), (…, D) -> (…, 3 D)
 
     def norm_weights(self, prefix: str) -> tuple[str, str]:
         """Weight and bias of a norm, (D) each."""

@@ -63,10 +63,13 @@ def build_encoder(blueprint: Blueprint, path: Path, constants: WeightFile) -> No
     write, config = blueprint.writer("encoder"), blueprint.config
     blocks, graph = write.blocks, write.blocks.graph
     embedded = blocks.embed("tokens", "source_embedding.weight", blueprint.weights.source_embedding)
-    end = graph.node("Shape", "tokens", start=1, end=2)
-    rows = graph.node("Slice", blocks.position_table(), graph.integers(0), end, graph.integers(0))  # -> (S, 1, D)
-    position = graph.node("Squeeze", rows, graph.integers(1))  # (S, 1, D) -> (S, D)
-    x = blocks.flat(graph.node("Add", embedded, position))  # (B, S, D) -> (…, D)
+
+    def first(table: str) -> str:
+        end = graph.node("Shape", "tokens", start=1, end=2)
+        rows = graph.node("Slice", table, graph.integers(0), end, graph.integers(0))  # (P, 1, D) -> (S, 1, D)
+        return graph.node("Squeeze", rows, graph.integers(1))  # (S, 1, D) -> (S, D)
+
+    x = blocks.flat(blocks.placed(embedded, first))  # (B, S, D) -> (…, D)
     for i in range(config.encoder_layers):
         x = _encoder_layer(write, x, f"encoder.layers.{i}")
     memory = write.final_norm(x, "encoder.norm")
@@ -83,6 +86,7 @@ def _encoder_layer(write: LayerWriter, x: str, prefix: str) -> str:
     def attention(y: str, residual: str) -> str:
         name = f"{prefix}.self_attention"
         packed = write.blocks.query_key_value(y, name)
+        packed = write.blocks.turned(packed, write.blocks.graph.integers(0))
         return write.blocks.join(write.parts.self_attention(packed), name, residual)
 
     x = write.residual(x, f"{prefix}.norm_self", attention)
@@ -97,20 +101,28 @@ def build_decoder(blueprint: Blueprint, path: Path, constants: WeightFile, atten
     write, config = blueprint.writer("decoder"), blueprint.config
     blocks, graph = write.blocks, write.blocks.graph
     embedded = blocks.embed("tokens", SHARED_TABLE, blueprint.weights.target_embedding)
-    position = graph.node("Gather", blocks.position_table(), "positions")  # (B) -> (B, 1, D)
-    x = blocks.flat(graph.node("Add", embedded, position))  # (B, W, D) -> (…, D)
+    x = blocks.flat(blocks.placed(embedded, lambda table: graph.node("Gather", table, "positions")))  # -> (…, D)
+    where = _lane_positions(graph) if config.positions == "rotary" else ""
     for i in range(config.decoder_layers):
-        x = _decoder_layer(write, x, i, attending == i)
+        x = _decoder_layer(write, x, (i, where), attending == i)
     _head(write, write.final_norm(x, "decoder.norm"))
     graph.save(path, blueprint.sheet("decoder" if attending is None else "attending"), constants)
 
 
-def _decoder_layer(write: LayerWriter, x: str, i: int, attending: bool) -> str:
-    prefix, blocks = f"decoder.layers.{i}", write.blocks
+def _lane_positions(graph: GraphWriter) -> str:
+    """The position of every lane: all lanes of a row have that of their row, (B) -> (B, W)."""
+    column = graph.node("Unsqueeze", "positions", graph.integers(1))  # (B) -> (B, 1)
+    return graph.node("Expand", column, graph.node("Shape", "tokens"))  # (B, 1) -> (B, W)
+
+
+def _decoder_layer(write: LayerWriter, x: str, place: tuple[int, str], attending: bool) -> str:
+    """Layer and lane positions (rotary only) are the `place`: (…, D) -> (…, D)."""
+    (i, where), blocks = place, write.blocks
+    prefix = f"decoder.layers.{i}"
 
     def self_attention(y: str, residual: str) -> str:
         name = f"{prefix}.self_attention"
-        packed = blocks.query_key_value(y, name)
+        packed = blocks.turned(blocks.query_key_value(y, name), where)
         return blocks.join(write.parts.tree_attention(packed, i), name, residual)
 
     def cross_attention(y: str, residual: str) -> str:

@@ -10,6 +10,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from model.nn.positions import Rotary
+
 MASKED = -1e9
 """Added to a score that must not be seen. Finite, so that a row with nothing to see gives no NaN."""
 
@@ -40,11 +42,15 @@ def scaled_dot_product(query: Tensor, key: Tensor, value: Tensor, mask: Tensor |
 
 
 class MultiHeadAttention(nn.Module):
-    """Concat(head_1 … head_h) W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V), section 3.2.2."""
+    """Concat(head_1 … head_h) W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V), section 3.2.2.
 
-    def __init__(self, d_model: int, heads: int) -> None:
+    With `rotary` queries and keys are turned by their positions first.
+    """
+
+    def __init__(self, d_model: int, heads: int, rotary: Rotary | None = None) -> None:
         super().__init__()
         self.heads = heads
+        self.rotary = rotary
         self.w_q = nn.Linear(d_model, d_model)
         self.w_k = nn.Linear(d_model, d_model)
         self.w_v = nn.Linear(d_model, d_model)
@@ -65,13 +71,21 @@ class MultiHeadAttention(nn.Module):
         heads = x.view(batch, length, self.heads, d_model // self.heads)  # (B, T, D) -> (B, T, H, K)
         return heads.transpose(1, 2)  # (B, T, H, K) -> (B, H, T, K)
 
-    def keys_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """What later queries attend to: (B, S, D) -> two of (B, H, S, K)."""
-        return self.split_heads(self.w_k(x)), self.split_heads(self.w_v(x))
+    def turned(self, heads: Tensor, start: int) -> Tensor:
+        """Heads (B, H, T, K) at the positions start.., turned if positions are rotary."""
+        if self.rotary is None:
+            return heads
+        turned: Tensor = self.rotary(heads, start)
+        return turned
 
-    def attend(self, x: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        """Queries from `x` (B, T, D) over ready keys and values (B, H, S, K); returns (B, T, D)."""
-        heads = scaled_dot_product(self.split_heads(self.w_q(x)), key, value, mask)
+    def keys_values(self, x: Tensor, start: int = 0) -> tuple[Tensor, Tensor]:
+        """What later queries attend to: (B, S, D) at the positions start.. -> two of (B, H, S, K)."""
+        return self.turned(self.split_heads(self.w_k(x)), start), self.split_heads(self.w_v(x))
+
+    def attend(self, x: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+        """Queries from `x` (B, T, D), at the positions start.., over ready keys and values (B, H, S, K): (B, T, D)."""
+        query = self.turned(self.split_heads(self.w_q(x)), start)
+        heads = scaled_dot_product(query, key, value, mask)
         joined: Tensor = self.w_o(heads.transpose(1, 2).flatten(2))  # (B, H, T, K) -> (B, T, H, K) -> (B, T, D)
         return joined
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from model.config import ModelConfig
 from model.nn.attention import MultiHeadAttention
+from model.nn.positions import Rotary
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu, "gelu": nn.functional.gelu}
 
@@ -61,7 +62,8 @@ class EncoderLayer(Layer):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
-        self.self_attention = MultiHeadAttention(config.d_model, config.heads)
+        rotary = Rotary(config) if config.positions == "rotary" else None
+        self.self_attention = MultiHeadAttention(config.d_model, config.heads, rotary)
         self.feed_forward = FeedForward(config)
         self.norm_self = nn.LayerNorm(config.d_model, eps=config.norm_epsilon)
         self.norm_feed_forward = nn.LayerNorm(config.d_model, eps=config.norm_epsilon)
@@ -96,7 +98,8 @@ class DecoderLayer(Layer):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
-        self.self_attention = MultiHeadAttention(config.d_model, config.heads)
+        rotary = Rotary(config) if config.positions == "rotary" else None
+        self.self_attention = MultiHeadAttention(config.d_model, config.heads, rotary)
         self.cross_attention = MultiHeadAttention(config.d_model, config.heads)
         self.feed_forward = FeedForward(config)
         self.norm_self = nn.LayerNorm(config.d_model, eps=config.norm_epsilon)
@@ -119,8 +122,9 @@ class DecoderLayer(Layer):
         """One position: x (B, 1, D), source_mask (B, 1, 1, S); the cache grows by one; returns (B, 1, D)."""
 
         def attend_to_past(y: Tensor) -> Tensor:
-            cache.append(*self.self_attention.keys_values(y))
-            return self.self_attention.attend(y, cache.self_keys, cache.self_values, None)
+            position = cache.self_keys.shape[2]
+            cache.append(*self.self_attention.keys_values(y, position))
+            return self.self_attention.attend(y, cache.self_keys, cache.self_values, None, position)
 
         def attend_to_source(y: Tensor) -> Tensor:
             return self.cross_attention.attend(y, cache.cross_keys, cache.cross_values, source_mask)

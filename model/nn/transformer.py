@@ -77,7 +77,8 @@ class DecoderState:
 class Transformer(nn.Module):
     """Encoder, decoder, and one matrix for both embeddings and the output projection (section 3.4)."""
 
-    positions: Tensor
+    positions: Tensor | None
+    """What is added to embeddings, (P, D); nothing where attention turns by positions."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -90,6 +91,8 @@ class Transformer(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         if config.positions == "learned":
             self.positions = learned_positions(config)
+        elif config.positions == "rotary":
+            self.positions = None
         else:
             table = sinusoids(config.max_positions, config.d_model, config.positions)
             self.register_buffer("positions", table, persistent=False)
@@ -100,10 +103,12 @@ class Transformer(nn.Module):
         return self.embedding.weight if self.projection is None else self.projection.weight
 
     def embed(self, ids: Tensor, start: int = 0, *, target: bool = False) -> Tensor:
-        """√D · embedding + position, then dropout: ids (B, T) at positions start.. -> (B, T, D)."""
+        """√D · embedding + position (unless rotary), then dropout: ids (B, T) at positions start.. -> (B, T, D)."""
         table = self.target_embedding if target and self.target_embedding is not None else self.embedding
         x = table(ids) * math.sqrt(self.config.d_model)  # (B, T) -> (B, T, D)
-        dropped: Tensor = self.dropout(x + self.positions[start : start + ids.shape[1]].to(x.dtype))
+        if self.positions is not None:
+            x = x + self.positions[start : start + ids.shape[1]].to(x.dtype)
+        dropped: Tensor = self.dropout(x)
         return dropped
 
     def source_mask(self, lengths: Tensor, size: int) -> Tensor:

@@ -49,6 +49,11 @@ class _Filler:
 
     def _positions(self) -> Array:
         config = self._config
+        if config.positions == "rotary":
+            raise ValueError(
+                "a twin in CTranslate2 must have positions that are added to embeddings, but these are rotary; compare "
+                "with the network itself (model.export.parity)."
+            )
         if config.positions == "learned":
             return self._weights["positions"]
         return np.ascontiguousarray(sinusoids(config.max_positions, config.d_model, config.positions).numpy())

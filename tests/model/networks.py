@@ -54,6 +54,7 @@ VARIANTS = {
         "decoder_layers": 1,
     },
     "gated": {"gated": True, "positions": "learned"},
+    "rotary": {"positions": "rotary", "d_ff": 96},
 }
 """Overrides of `tiny_config` that between them take every choice of a configuration, and an odd vocabulary."""
 

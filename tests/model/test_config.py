@@ -17,7 +17,7 @@ def test_a_preset_survives_the_way_to_json_and_back(name: str) -> None:
         ("heads", 7, "multiple of heads"),
         ("dropout", 1.0, r"\[0, 1\)"),
         ("norm_order", "middle", "post, pre"),
-        ("positions", "guessed", "interleaved, halves, learned"),
+        ("positions", "guessed", "interleaved, halves, learned, rotary"),
         ("activation", "tanh", "relu, gelu"),
         ("eos_id", 1, "four different ids"),
         ("unk_id", 32_000, "below vocab_size"),
@@ -36,6 +36,11 @@ def test_a_contradiction_is_refused_by_name(field: str, value: object, message: 
 def test_an_odd_width_is_refused_since_sinusoids_come_in_pairs() -> None:
     with pytest.raises(ConfigError, match="even"):
         ModelConfig(vocab_size=100, d_model=9, heads=3)
+
+
+def test_rotary_positions_want_heads_of_an_even_width() -> None:
+    with pytest.raises(ConfigError, match=r"d_model / heads must be even, but is 3"):
+        ModelConfig(vocab_size=100, d_model=6, heads=2, positions="rotary")
 
 
 def test_an_unknown_field_is_refused_and_the_known_ones_are_listed() -> None:

@@ -7,7 +7,7 @@ import torch
 
 from model.config import ModelConfig, preset
 from model.nn.attention import MultiHeadAttention, causal_mask, padding_mask, scaled_dot_product
-from model.nn.positions import sinusoids
+from model.nn.positions import Rotary, sinusoids
 from model.nn.transformer import Transformer, parameter_count
 
 
@@ -23,6 +23,43 @@ def test_sinusoids_are_the_formula_of_section_3_5() -> None:
 def test_halves_hold_the_same_columns_in_another_order() -> None:
     pairs, halves = sinusoids(20, 12, "interleaved"), sinusoids(20, 12, "halves")
     assert torch.equal(halves, torch.cat([pairs[:, 0::2], pairs[:, 1::2]], dim=1))
+
+
+def rotary(head_size: int = 8) -> Rotary:
+    return Rotary(ModelConfig(vocab_size=9, d_model=2 * head_size, heads=2, max_positions=60, positions="rotary"))
+
+
+def test_rotary_positions_turn_pairs_as_complex_numbers_are_turned() -> None:
+    """x e^(i m θ) with θ_i = 10000^(-2i/K), formula 16 of Su et al. (2021), for numbers of both halves of a head."""
+    heads = torch.randn(2, 3, 5, 8, generator=torch.Generator().manual_seed(0))
+    found = rotary()(heads, 7)
+    for t in range(5):
+        for i in range(4):
+            angle = torch.tensor((7 + t) * 10_000 ** (-2 * i / 8))
+            wanted = torch.complex(heads[:, :, t, i], heads[:, :, t, i + 4]) * torch.polar(torch.tensor(1.0), angle)
+            assert torch.allclose(found[:, :, t, i], wanted.real, atol=1e-5)
+            assert torch.allclose(found[:, :, t, i + 4], wanted.imag, atol=1e-5)
+
+
+def test_with_rotary_positions_a_score_depends_on_the_distance_alone() -> None:
+    query, key = torch.randn(2, 1, 1, 1, 8, generator=torch.Generator().manual_seed(0))
+    turn = rotary()
+    scores = [float((turn(query, 9 + shift) * turn(key, 4 + shift)).sum()) for shift in (0, 1, 20, 50)]
+    assert scores == pytest.approx([scores[0]] * 4, abs=1e-5)
+    assert abs(float((turn(query, 9) * turn(key, 5)).sum()) - scores[0]) > 1e-3
+
+
+def test_rotary_positions_turn_no_value_and_nothing_of_the_source_for_the_decoder() -> None:
+    config = ModelConfig.from_dict({**preset("small", 40).to_dict(), "positions": "rotary", "d_model": 16, "d_ff": 16})
+    network = Transformer(config)
+    assert network.positions is None
+    turned = {name for name, module in network.named_modules() if isinstance(module, Rotary)}
+    assert {name.split(".")[-2] for name in turned} == {"self_attention"}
+    attention = network.get_submodule("decoder.layers.0.self_attention")
+    assert isinstance(attention, MultiHeadAttention)
+    x = torch.randn(1, 3, 16)
+    assert torch.equal(attention.keys_values(x, 5)[1], attention.split_heads(attention.w_v(x)))
+    assert not any("rotary" in name for name in network.state_dict())
 
 
 def test_attention_is_formula_1() -> None:

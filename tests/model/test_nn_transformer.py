@@ -13,6 +13,8 @@ VARIANTS = [
         ("pre", "interleaved", True, "relu"),
         ("pre", "halves", False, "gelu"),
         ("post", "halves", False, "relu"),
+        ("post", "rotary", True, "relu"),
+        ("pre", "rotary", False, "relu"),
     ]
 ]
 

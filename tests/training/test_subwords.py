@@ -9,6 +9,8 @@ import pytest
 from model.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
 from training.corpus.errors import CorpusError
 from training.corpus.files import read_lines
+from training.recipe import RecipeError
+from training.sampling import unigram_cuts
 from training.subwords import SubwordOptions, SubwordReport, corpus_files, inspect_subwords, train_subwords
 
 SYLLABLES = "ab bel cor da en fi gra ho in ja kol lu men no or pu que ras sto tu ung ver wo xi yl zu für öff".split()  # noqa: SIM905
@@ -125,3 +127,14 @@ def test_training_on_some_lines_takes_them_from_the_whole_text(corpus: Path, tmp
 def test_an_unfinished_corpus_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"must be a finished corpus, but has no report\.json"):
         corpus_files(tmp_path)
+
+
+def test_a_vocabulary_of_pairs_of_bytes_and_without_sentinels_has_the_size_asked_for(
+    corpus: Path, tmp_path: Path
+) -> None:
+    train_subwords(corpus, tmp_path / "t.model", SubwordOptions(kind="bpe", vocab_size=400, sentinels=False))
+    tokenizer = Tokenizer(tmp_path / "t.model")
+    assert (tokenizer.vocab_size, tokenizer.sentinel_ids) == (400, ())
+    assert tokenizer.decode(tokenizer.encode(GERMAN[0])) == GERMAN[0]
+    with pytest.raises(RecipeError, match="subword_sampling must have a unigram vocabulary"):
+        unigram_cuts(tokenizer)

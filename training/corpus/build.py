@@ -9,17 +9,21 @@ from pathlib import Path
 from tqdm import tqdm
 
 from training.corpus.cleaning import Cleaner
+from training.corpus.downloads import DownloadStore
 from training.corpus.duplicates import cap, unique
 from training.corpus.errors import CorpusError
 from training.corpus.holdout import HeldOut, NearDuplicates, draw
 from training.corpus.packages import PackageStore
 from training.corpus.pair import Pair
 from training.corpus.recipe import CorpusRecipe
+from training.corpus.repairs import repair
 from training.corpus.report import CorpusReport
 from training.corpus.sources import Reader
 from training.corpus.words import key
 
 DEFAULT_CACHE = Path("~/.cache/dragoman/packages")
+DOWNLOADS = "downloads"
+"""Folder of the cache in which what comes from the web is kept."""
 
 _LEAKS = {
     "same-source": "the source equals a held-out source",
@@ -38,22 +42,25 @@ def build_corpus(
 
     Writes one text a line: `train.SRC`, `train.TGT` and `train.origin` (the source each pair came from),
     `test.GROUP.SRC|TGT` and `dev.GROUP.SRC|TGT` for every held-out group, and `report.json`, `report.txt` and
-    `sources.json`. The same recipe and inputs give the same bytes. Packages are kept in `cache`; with `progress`,
-    bars are shown on a terminal. Raises `CorpusError`; then `out` holds no report, the mark of a finished corpus.
+    `sources.json`. The same recipe and inputs give the same bytes. Packages and downloads are kept in `cache`; with
+    `progress`, bars are shown on a terminal. Raises `CorpusError`; then `out` holds no report, the mark of a finished
+    corpus.
     """
-    store = PackageStore(cache.expanduser().absolute())
+    place = cache.expanduser().absolute()
+    store = PackageStore(place)
     store.prefetch([*recipe.corpus.reserved, *(name for source in recipe.sources for name in source.packages)])
-    reader = Reader(recipe, store, progress)
+    reader = Reader(recipe, store, DownloadStore(place / DOWNLOADS, progress=progress), progress)
     report = CorpusReport((recipe.source, recipe.target))
     cleaner = Cleaner(recipe, report)
     reserved = _read_reserved(recipe, reader, cleaner, report)
+    standing = _read_standing(recipe, reader, report)
     early, late = _read_sources(recipe, reader, cleaner, report)
     limits = _limits(recipe)
     pairs = unique([*early, *late], limits)
     if not pairs:
         raise CorpusError("a corpus must have at least one pair, but cleaning left none; see the recipe's sources.")
     _drop_others([*early, *late], pairs, "duplicate", "the pair, or a more frequent translation, is there", report)
-    held_out = _hold_out(recipe, unique(early, limits), reserved)
+    held_out = standing | _hold_out(recipe, unique(early, limits) if recipe.holdouts else (), reserved)
     held_out |= _hold_out_late(recipe, pairs, held_out)
     watch = NearDuplicates((pair for rows in held_out.values() for pair in rows), recipe.corpus.near_duplicate)
     bar = tqdm(pairs, desc="near duplicates of held-out text", unit="pair", disable=None if progress else True)
@@ -72,12 +79,25 @@ def _read_reserved(recipe: CorpusRecipe, reader: Reader, cleaner: Cleaner, repor
     return unique(cleaner.clean(raw, split=True), {"reserved": 1})
 
 
+def _read_standing(recipe: CorpusRecipe, reader: Reader, report: CorpusReport) -> dict[str, tuple[Pair, ...]]:
+    """Set name → pairs of the sources that are held-out sets as they stand: all of them, each a line."""
+    return {
+        f"{source.role}.{source.name}": tuple(
+            repair(pair, software=False) for pair in _counted(reader.read(source), report)
+        )
+        for source in recipe.sources
+        if source.role != "train"
+    }
+
+
 def _read_sources(
     recipe: CorpusRecipe, reader: Reader, cleaner: Cleaner, report: CorpusReport
 ) -> tuple[list[Pair], list[Pair]]:
     """The clean pairs of all sources, within their caps: those of the sources that are there first, and of the late."""
     kept: tuple[list[Pair], list[Pair]] = ([], [])
     for source in recipe.sources:
+        if source.role != "train":
+            continue
         clean = list(cleaner.clean(_counted(reader.read(source), report), split=source.split_sentences))
         if source.cap:
             distinct = unique(clean, _limits(recipe))
@@ -99,10 +119,13 @@ def _counted(pairs: Iterable[Pair], report: CorpusReport) -> Iterator[Pair]:
 
 
 def _drop_others(before: Sequence[Pair], after: Sequence[Pair], reason: str, why: str, report: CorpusReport) -> None:
-    """Count the pairs of `before` that are not, as objects, in `after`."""
-    kept = {id(pair) for pair in after}
+    """Count the pairs of `before` that are not in `after`, which are some of the same objects in the same order."""
+    kept = iter(after)
+    awaited = next(kept, None)
     for pair in before:
-        if id(pair) not in kept:
+        if pair is awaited:
+            awaited = next(kept, None)
+        else:
             report.drop(reason, why, pair)
 
 

@@ -21,6 +21,7 @@ class Cleaner:
         self._early = tuple(rule for rule in chosen if rule is LAYOUT_RULE)
         self._late = tuple(rule for rule in chosen if rule is not LAYOUT_RULE)
         self._context = RuleContext(recipe.cleaning, recipe.source, recipe.target)
+        self._software = recipe.cleaning.software_marks
         self._report = report
 
     def clean(self, raw: Iterable[Pair], *, split: bool) -> Iterator[Pair]:
@@ -29,7 +30,7 @@ class Cleaner:
             for paragraph in split_paragraphs(pair):
                 if not self._passes(paragraph, self._early):
                     continue
-                repaired = repair(paragraph)
+                repaired = repair(paragraph, software=self._software)
                 for piece in split_sentences(repaired) if split else (repaired,):
                     if self._passes(piece, self._late):
                         yield piece

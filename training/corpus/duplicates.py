@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 
 from training.corpus.pair import Pair
@@ -28,20 +27,34 @@ def unique(pairs: Iterable[Pair], targets_per_source: Mapping[str, int]) -> list
     `targets_per_source` says how many an origin may contribute; a source that several origins know counts the votes
     of all. Equal votes go to the pair that came first. The order is that of first appearance.
     """
-    votes: Counter[tuple[str, str]] = Counter()
-    first: dict[tuple[str, str], Pair] = {}
-    by_source: dict[str, list[tuple[str, str]]] = {}
+    first: list[Pair] = []
+    votes: list[int] = []
+    # Source → the number of its only pair, or target → number where it has several: most have one, and of tens of
+    # millions of pairs every dictionary more is gigabytes.
+    numbers: dict[str, int | dict[str, int]] = {}
     for pair in pairs:
-        both = (pair.source, pair.target)
-        votes[both] += 1
-        if both not in first:
-            first[both] = pair
-            by_source.setdefault(pair.source, []).append(both)
-    kept: set[tuple[str, str]] = set()
-    for rivals in by_source.values():
+        number = _number(numbers, first, pair)
+        if number == len(first):
+            first.append(pair)
+            votes.append(0)
+        votes[number] += 1
+    kept = bytearray(len(first))
+    for found in numbers.values():
+        rivals = [found] if isinstance(found, int) else sorted(found.values(), key=lambda number: -votes[number])
         taken = 0
-        for both in sorted(rivals, key=lambda both: -votes[both]):
-            if taken < targets_per_source[first[both].origin]:
-                kept.add(both)
+        for number in rivals:
+            if taken < targets_per_source[first[number].origin]:
+                kept[number] = 1
                 taken += 1
-    return [pair for both, pair in first.items() if both in kept]
+    return [pair for pair, keep in zip(first, kept, strict=True) if keep]
+
+
+def _number(numbers: dict[str, int | dict[str, int]], first: Sequence[Pair], pair: Pair) -> int:
+    """Which distinct pair `pair` is, counted in `numbers` if it is a new one."""
+    known = numbers.setdefault(pair.source, len(first))
+    if isinstance(known, dict):
+        return known.setdefault(pair.target, len(first))
+    if known == len(first) or first[known].target == pair.target:
+        return known
+    numbers[pair.source] = {first[known].target: known, pair.target: len(first)}
+    return len(first)

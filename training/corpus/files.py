@@ -1,11 +1,13 @@
-"""Text files as lines, whatever their compression; tab-separated and paired parallel text."""
+"""Text files as lines, whatever their compression; tab-separated and paired parallel text, and the .sgm of WMT."""
 
 from __future__ import annotations
 
 import bz2
 import gzip
+import html
 import io
 import lzma
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import zip_longest
@@ -19,6 +21,7 @@ from training.corpus.pair import Pair
 
 COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
 """Endings of files that are unpacked on the way."""
+_SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
 _DAMAGE = (OSError, EOFError, lzma.LZMAError, zstandard.ZstdError, UnicodeError)
 
 
@@ -32,6 +35,23 @@ def read_lines(path: Path) -> Iterator[str]:
         raw = stack.enter_context(open_binary(path))
         for line in stack.enter_context(io.TextIOWrapper(raw, encoding="utf-8-sig", newline="\n")):
             yield line.removesuffix("\n").removesuffix("\r")
+
+
+def read_texts(path: Path) -> Iterator[str]:
+    """One side of paired text: the segments of a `.sgm` file, packed or not, or else the lines of `path`."""
+    return read_segments(path) if inner_suffix(path.name) in (".sgm", ".sgml") else read_lines(path)
+
+
+def read_segments(path: Path) -> Iterator[str]:
+    """The texts between `<seg …>` and `</seg>` in their order, in which WMT publishes its test sets.
+
+    Only entities are read: the files are no XML, for a bare & or < stands in some of their texts. White space is one
+    space, so that every text is a line. Raises `CorpusError` for a file without any.
+    """
+    found = _SEGMENT.findall("\n".join(read_lines(path)))
+    if not found:
+        raise CorpusError(f"{path} must hold text between <seg> and </seg>, but there is none; is it another format?")
+    yield from (" ".join(html.unescape(text).split()) for text in found)
 
 
 @contextmanager
@@ -76,8 +96,11 @@ def read_tsv(path: Path, origin: str) -> Iterator[Pair]:
 
 
 def read_paired(source: Path, target: Path, origin: str) -> Iterator[Pair]:
-    """Pairs from two files, line for line. Files of different length are a `CorpusError`."""
-    for number, (left, right) in enumerate(zip_longest(read_lines(source), read_lines(target)), start=1):
+    """Pairs from two files, line for line (of `.sgm` files segment for segment).
+
+    Files of different length are a `CorpusError`.
+    """
+    for number, (left, right) in enumerate(zip_longest(read_texts(source), read_texts(target)), start=1):
         if left is None or right is None:
             short = source if left is None else target
             raise CorpusError(f"{source} and {target} must have equally many lines, but {short} ends before {number}.")

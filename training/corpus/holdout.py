@@ -57,9 +57,12 @@ class _Texts:
         self._frequency = Counter(word for text in self._sets for word in text)
         self._by_word: dict[str, list[int]] = defaultdict(list)
         self._by_gram: dict[tuple[str, ...], list[tuple[int, int]]] = defaultdict(list)
+        self._by_start: dict[tuple[str, ...], list[int]] = defaultdict(list)
         for index, text in enumerate(self._texts):
             for word in self._prefix(self._sets[index]):
                 self._by_word[word].append(index)
+            if len(text) >= _GRAM:
+                self._by_start[text[:_GRAM]].append(index)
             for at in range(len(text) - _GRAM + 1):
                 self._by_gram[text[at : at + _GRAM]].append((index, at))
 
@@ -87,9 +90,9 @@ class _Texts:
 
     def _contains(self, text: tuple[str, ...]) -> bool:
         for start in range(len(text) - _GRAM + 1):
-            for index, at in self._by_gram.get(text[start : start + _GRAM], ()):
+            for index in self._by_start.get(text[start : start + _GRAM], ()):
                 held = self._texts[index]
-                if at == 0 and text[start : start + len(held)] == held:
+                if text[start : start + len(held)] == held:
                     return True
         return False
 

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from training.corpus.archives import is_member
 from training.corpus.ding import Select
 from training.corpus.errors import CorpusError
 from training.recipe import languages, read_recipe, section
 
-Kind = Literal["gettext", "libreoffice-help", "pages", "ding", "tsv", "paired", "tmx", "jsonl"]
+Kind = Literal["gettext", "libreoffice-help", "pages", "ding", "tsv", "paired", "archive", "tmx", "jsonl"]
+Role = Literal["train", "dev", "test"]
 _OF_PACKAGES = ("gettext", "libreoffice-help", "pages", "ding")
 
 _SECTIONS = {"languages", "corpus", "source", "cleaning", "holdout"}
@@ -25,7 +27,11 @@ class SourceRecipe:
 
     name: str
     kind: Kind
-    """`gettext`, `libreoffice-help`, `pages`, `ding` read packages or a folder; `paired` two files, the others one."""
+    """`gettext`, `libreoffice-help`, `pages`, `ding` read packages or a folder; `paired` two files, `archive` two
+    members of a tar archive, the others one file."""
+    role: Role = "train"
+    """`dev` or `test`: the source is a held-out set as it stands, `dev.NAME` or `test.NAME`, every pair in its order
+    and none of them cleaned away; what is near to them is in no training set."""
     group: str = ""
     """Held-out sets are made a group; sources that resemble each other share one. Default: the source's name."""
     packages: tuple[str, ...] = ()
@@ -33,6 +39,12 @@ class SourceRecipe:
     """A file or folder, relative to the recipe. For `paired` the source side."""
     target_path: str = ""
     """`paired` only: the target side, line for line."""
+    url: str = ""
+    """`archive` only: where the archive is downloaded from, once; `path` names one that is here already."""
+    sha256: str = ""
+    """`archive` only: what its bytes must be. Without it the first download is noted, and a later one must equal it."""
+    members: tuple[str, ...] = ()
+    """`archive` only: the names of the source's and the target's file within the archive; `.gz` and `.sgm` do too."""
     licence: str = ""
     """Terms of the whole source. Packages carry their own, which are read from them."""
     attribution: str = ""
@@ -54,21 +66,40 @@ class SourceRecipe:
     """Cut texts of several sentences into pairs of one, where both sides have equally many."""
 
     def __post_init__(self) -> None:
-        of_packages = self.kind in _OF_PACKAGES
-        if of_packages and bool(self.packages) == bool(self.path):
-            raise CorpusError(f"[source.{self.name}] must have either packages or the path of a folder.")
-        if not of_packages and (self.packages or not self.path):
-            raise CorpusError(f"[source.{self.name}] is of kind {self.kind}: it must have a path, and no packages.")
-        if (self.kind == "paired") != bool(self.target_path):
-            raise CorpusError(
-                f"target_path must be given for kind paired, and for no other; [source.{self.name}] is {self.kind}."
-            )
+        self._check_place()
         if self.cap < 0 or self.targets_per_source < 1 or not 0 <= self.weight < math.inf:
             raise CorpusError(f"[source.{self.name}] must have cap >= 0, targets_per_source >= 1 and weight >= 0.")
         if self.keys and (self.kind != "jsonl" or len(self.keys) != 2):
             raise CorpusError(f"[source.{self.name}] keys must be two, source and target, and for kind jsonl only.")
         if self.select != "all" and self.kind != "ding":
             raise CorpusError(f"select must be given for kind ding only; [source.{self.name}] is {self.kind}.")
+        if self.role != "train" and (self.cap or self.late or self.weight != 1):
+            raise CorpusError(
+                f"[source.{self.name}] is a {self.role} set as it stands: it must have no cap and no weight, and is "
+                f"never late."
+            )
+
+    def _check_place(self) -> None:
+        of_packages, is_archive = self.kind in _OF_PACKAGES, self.kind == "archive"
+        if of_packages and bool(self.packages) == bool(self.path):
+            raise CorpusError(f"[source.{self.name}] must have either packages or the path of a folder.")
+        if not of_packages and (self.packages or not (self.path or is_archive)):
+            raise CorpusError(f"[source.{self.name}] is of kind {self.kind}: it must have a path, and no packages.")
+        if (self.kind == "paired") != bool(self.target_path):
+            raise CorpusError(
+                f"target_path must be given for kind paired, and for no other; [source.{self.name}] is {self.kind}."
+            )
+        if not is_archive and (self.url or self.sha256 or self.members):
+            raise CorpusError(
+                f"url, sha256 and members are for kind archive only; [source.{self.name}] is {self.kind}."
+            )
+        if is_archive and not (self.url or self.path):
+            raise CorpusError(f"[source.{self.name}] must have the url of an archive, or the path of one.")
+        if is_archive and (len(self.members) != 2 or not all(map(is_member, self.members))):
+            raise CorpusError(
+                f"[source.{self.name}] members must be two relative paths in the archive, source and target, but are "
+                f"{list(self.members)}."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +134,8 @@ class CleaningRecipe:
     """Smallest share of letters and spaces on each side."""
     drop: tuple[str, ...] = ()
     """Names of rules to leave out."""
+    software_marks: bool = True
+    """Take out what the messages of programs carry beside their text: marks of menu letters, contexts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,11 +181,19 @@ class CorpusRecipe:
                     f"[source.{source.name}] lists {', '.join(taken)}, which the recipe reserves for evaluation; take "
                     "them out of one of the two lists."
                 )
-        groups = {source.group for source in self.sources} | {"reserved"}
+        if not any(source.role == "train" for source in self.sources):
+            raise CorpusError("some [source.NAME] must have the role train, but all are dev or test sets.")
+        standing = {source.name for source in self.sources if source.role != "train"}
+        if twice := sorted(standing & set(self.holdouts)):
+            raise CorpusError(
+                f"a held-out set must have one origin, but {', '.join(twice)} is a dev or test set and a "
+                f"[holdout.GROUP]."
+            )
+        groups = {source.group for source in self.sources if source.role == "train"} | {"reserved"}
         if unknown := sorted(set(self.holdouts) - groups):
             raise CorpusError(
-                f"[holdout.GROUP] must name groups of sources ({', '.join(sorted(groups))}), but also names "
-                f"{', '.join(unknown)}."
+                f"[holdout.GROUP] must name groups of sources to train on ({', '.join(sorted(groups))}), but also "
+                f"names {', '.join(unknown)}."
             )
 
     def resolve(self, path: str) -> Path:

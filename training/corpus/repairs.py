@@ -75,18 +75,14 @@ def join_lines(pair: Pair) -> Pair:
     return replace(pair, source=" ".join(pair.source.split()), target=" ".join(pair.target.split()))
 
 
-REPAIRS: tuple[Callable[[Pair], Pair], ...] = (
-    drop_context,
-    drop_accelerators,
-    drop_control_characters,
-    normalise,
-    join_lines,
-)
-"""In the order they run."""
+SOFTWARE: tuple[Callable[[Pair], Pair], ...] = (drop_context, drop_accelerators)
+"""For the messages of programs."""
+PLAIN: tuple[Callable[[Pair], Pair], ...] = (drop_control_characters, normalise, join_lines)
+"""For every text, after those: what a corpus of lines and the tokenizer ask for."""
 
 
-def repair(pair: Pair) -> Pair:
-    """`pair` after all repairs."""
-    for step in REPAIRS:
+def repair(pair: Pair, *, software: bool = True) -> Pair:
+    """`pair` after all repairs, in their order; without `software` only those of any text."""
+    for step in (*SOFTWARE, *PLAIN) if software else PLAIN:
         pair = step(pair)
     return pair

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tqdm import tqdm
 
+from model.bundle import sha256
+from training.corpus.archives import unpack
 from training.corpus.catalogues import domain, find_catalogues, is_catalogue, read_catalogue
 from training.corpus.ding import is_dictionary, read_ding
+from training.corpus.downloads import DownloadStore
 from training.corpus.errors import CorpusError
 from training.corpus.files import read_paired, read_tsv
 from training.corpus.jsonlines import read_jsonl
@@ -30,6 +33,7 @@ class Reader:
 
     recipe: CorpusRecipe
     store: PackageStore
+    downloads: DownloadStore
     progress: bool = False
     parts: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     """(origin, part) → name, version, licence and attribution."""
@@ -56,6 +60,7 @@ class Reader:
             "ding": self._read_ding,
             "tsv": self._read_files,
             "paired": self._read_files,
+            "archive": self._read_archive,
             "tmx": self._read_files,
             "jsonl": self._read_files,
         }
@@ -155,6 +160,23 @@ class Reader:
             pairs = read_jsonl(path, source.name, (source_key, target_key))
         else:
             pairs = read_paired(path, self.recipe.resolve(source.target_path), source.name)
+        yield from self._bar(pairs, source.name, "pair")
+
+    def _read_archive(self, source: SourceRecipe) -> Iterator[Pair]:
+        if source.path:
+            archive = self.recipe.resolve(source.path)
+            found = sha256(archive)
+            if source.sha256 not in ("", found):
+                raise CorpusError(
+                    f"{archive} must have the SHA-256 {source.sha256}, but has {found}; is it another file?"
+                )
+        else:
+            archive = self.downloads.fetch(source.url, source.sha256)
+            found = sha256(archive)
+        self._note_files(source, archive.name)
+        # By content: an archive that has changed is unpacked anew.
+        ours, theirs = unpack(archive, source.members, self.downloads.cache / "unpacked" / found[:16])
+        pairs = (replace(pair, part=archive.name) for pair in read_paired(ours, theirs, source.name))
         yield from self._bar(pairs, source.name, "pair")
 
     def _catalogues(self) -> Selection:
