@@ -1,8 +1,8 @@
 """Recipes: TOML files whose sections become frozen, checked objects.
 
 A recipe has `[languages]`, what the corpus is made of (`training.corpus.recipe`), and the sections `[tokenizer]`,
-`[model]`, `[fit]`, `[protect]`, `[noise]` and `[publish]`. Each room reads its own; a misspelt key is an error, never
-ignored.
+`[model]`, `[fit]`, `[protect]`, `[noise]`, `[publish]` and `[distil]`. Each room reads its own; a misspelt key is an
+error, never ignored.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ Kind = Literal["gettext", "libreoffice-help", "pages", "ding", "tsv", "paired", 
 _OF_PACKAGES = ("gettext", "libreoffice-help", "pages", "ding")
 
 _SECTIONS = {"languages", "corpus", "source", "cleaning", "holdout"}
-_OTHER_SECTIONS = {"tokenizer", "model", "fit", "protect", "noise", "publish"}
+_OTHER_SECTIONS = {"tokenizer", "model", "fit", "protect", "noise", "publish", "distil"}
 
 
 @dataclass(frozen=True, kw_only=True)
