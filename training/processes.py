@@ -1,7 +1,8 @@
 """Several processes that train one network together (data parallelism), started by `torchrun`.
 
-    torchrun --nproc-per-node 2 -m training.cli fit …
+    torchrun --nproc-per-node 2 -m -- training.cli fit …
 
+The two dashes are needed: without them torchrun takes our `--run` for an abbreviation of its own `--run-path`.
 Every process holds the whole network, computes its share of each update's micro-batches, and adds up gradients with the
 others; so all take the same step. The first process alone writes.
 """
