@@ -33,10 +33,12 @@ class Journal:
             if isinstance(value, int | float):
                 self._board.add_scalar(f"{kind}/{name}", value, update)
 
-    def advance(self, nll: float, tokens_per_second: float) -> None:
+    def advance(self, nll: float, speed: Mapping[str, float]) -> None:
         """One update more on the bar."""
         self._bar.update()
-        self._bar.set_postfix_str(f"nll {nll:.3f}, {tokens_per_second:,.0f} target tokens/s", refresh=False)
+        utilisation = f", MFU {speed['mfu']:.1%}" if "mfu" in speed else ""
+        shown = f"nll {nll:.3f}, {speed['tokens_per_second']:,.0f} target tokens/s{utilisation}"
+        self._bar.set_postfix_str(shown, refresh=False)
 
     def close(self) -> None:
         """Flush everything."""

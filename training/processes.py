@@ -17,6 +17,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from training.device import training_device
+
 
 class Processes:
     """This process among `count`, numbered from 0. Alone unless said otherwise."""
@@ -52,15 +54,16 @@ class Processes:
 
 
 @contextmanager
-def joined() -> Iterator[Processes]:
-    """The processes that `torchrun` started, connected: by NCCL where there are GPUs, else by Gloo."""
+def joined(asked: str = "auto") -> Iterator[Processes]:
+    """The processes that `torchrun` started, connected: by NCCL if `[fit] device` puts them on GPUs, else by Gloo."""
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1:
         yield Processes()
         return
-    if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    device = training_device(asked)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
         yield Processes(dist.get_rank(), count)
     finally:
