@@ -29,6 +29,7 @@ from training.evaluate import (
     table,
 )
 from training.fit import RunFolder, TextRecipe, fit
+from training.journal import last_speed
 from training.publish import Run, publish
 from training.recipe import (
     FitRecipe,
@@ -195,6 +196,8 @@ def _fit(options: argparse.Namespace) -> None:
     )
     at = fit(values.get("model", {}), recipe, folder, text)
     _say(f"{at.update:,} updates, {at.target_tokens:,} target tokens, epoch {at.epoch}; {at.skipped} skipped")
+    if speed := last_speed(options.run):
+        _say(speed)
 
 
 def _publish(options: argparse.Namespace) -> None:

@@ -10,22 +10,21 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from model.bundle import Bundle
-from model.decode.options import DecodeOptions
-from model.runtime.stepper import open_stepper
 from tests.benchmarks.joeynmt_peer import Peer, Plan, configuration, write_text, write_vocabulary
 from tests.benchmarks.report import machine
 from tests.benchmarks.training_loops import Ours
 from tests.benchmarks.training_text import RECIPE, Task, open_task
 from training.batches import read_pairs
-from training.evaluate import TestSet, Translator, corpus_test_sets, evaluate
+from training.evaluate import TestSet, corpus_test_sets
+from training.publish import Run, publish
 from training.recipe import PublishRecipe, read_recipe, section
 from training.scores import Scores, score
 
@@ -44,7 +43,7 @@ class Contest:
     folder: Path
     threads: int
     minutes: float
-    length_penalty: float
+    recipe: PublishRecipe
     overrides: tuple[str, ...]
 
 
@@ -55,9 +54,9 @@ def compare(options: argparse.Namespace) -> None:
     folder = options.out / "wall_clock"
     folder.mkdir(parents=True, exist_ok=True)
     task = open_task(options.corpus, options.set, options.lines)
-    penalty = section(PublishRecipe, "publish", read_recipe(RECIPE, options.set)["publish"]).length_penalty
+    recipe = section(PublishRecipe, "publish", read_recipe(RECIPE, options.set)["publish"])
     contest = Contest(
-        options.corpus, task, folder.absolute(), options.threads, options.wall_clock, penalty, tuple(options.set)
+        options.corpus, task, folder.absolute(), options.threads, options.wall_clock, recipe, tuple(options.set)
     )
     tests = corpus_test_sets(options.corpus, task.languages)
     seconds, ours, about = train_ours(contest, tests)
@@ -114,26 +113,16 @@ def train_ours(contest: Contest, tests: list[TestSet]) -> tuple[float, dict[str,
     }
     asked = [*contest.overrides, *(f"fit.{name}={value}" for name, value in values.items())]
     flags = [word for override in asked for word in ("--set", override)]
-    run, bundle = contest.folder / "run", contest.folder / "bundle"
-    started = time.perf_counter()
-    _step(contest, "fit", "--recipe", str(RECIPE), *flags, "--corpus", str(contest.corpus), "--run", str(run))
-    seconds = time.perf_counter() - started
-    # Scored below: the table of `publish` would have every set translated twice.
-    _step(contest, "publish", "--recipe", str(RECIPE), *flags, "--run", str(run), "--out", str(bundle))
-    return seconds, score_bundle(bundle, contest, tests), f"{updates:,} updates, {precision}"
-
-
-def _step(contest: Contest, *arguments: str) -> None:
+    run = contest.folder / "run"
+    shutil.rmtree(run, ignore_errors=True)  # from scratch, and not on from the last comparison
+    step = ["fit", "--recipe", str(RECIPE), *flags, "--corpus", str(contest.corpus), "--run", str(run)]
     environment = {**os.environ, "OMP_NUM_THREADS": str(contest.threads)}
-    subprocess.run([sys.executable, "-m", "training.cli", *arguments], check=True, env=environment)
-
-
-def score_bundle(path: Path, contest: Contest, tests: list[TestSet]) -> dict[str, Scores]:
-    """Scores of a bundle as it will be served."""
-    bundle = Bundle.open(path)
-    options = DecodeOptions(beam_size=4, length_penalty=contest.length_penalty)
-    translator = Translator(open_stepper(bundle, next(iter(bundle.manifest.precisions))), bundle.tokenizer(), options)
-    return {test.name: evaluate(translator, test).scores for test in tests}
+    started = time.perf_counter()
+    subprocess.run([sys.executable, "-m", "training.cli", *step], check=True, env=environment)
+    seconds = time.perf_counter() - started
+    published = publish(Run.open(run), replace(contest.recipe, samples=()), contest.folder / "bundle", tests)
+    scores = {found.name: found.scores for found in published.evaluations}
+    return seconds, scores, f"{updates:,} updates, {precision}"
 
 
 def train_peer(
@@ -158,7 +147,7 @@ def train_peer(
         warmup=task.recipe.warmup,
         updates=0,
         log_every=20,
-        length_penalty=contest.length_penalty,
+        length_penalty=contest.recipe.length_penalty,
     )
     peer, config = Peer(options.joeynmt.absolute(), folder, options.threads), configuration(plan, folder)
     run = peer.train(config, seconds)

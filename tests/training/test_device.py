@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,6 +18,7 @@ from training.batches import Pairs, collate
 from training.device import compiles, training_device
 from training.fit import _Speed
 from training.flops import peak_flops, training_flops
+from training.journal import Journal, last_speed
 from training.processes import joined
 from training.recipe import FitRecipe, RecipeError
 from training.trainer import Trainer, UpdateReport
@@ -143,6 +145,16 @@ def test_utilisation_is_shown_where_the_peak_is_known(monkeypatch: pytest.Monkey
         speed.count(UpdateReport(nll=1.0, smoothed=1.0, gradient_norm=1.0, learning_rate=1.0, tokens=50, flops=3e9))
     assert speed.values(peak=6e9) == {"tokens_per_second": 50, "mfu": 0.5}
     assert speed.values(peak=0.0) == {"tokens_per_second": 50}
+
+
+def test_the_last_speed_of_a_run_is_shown_with_its_utilisation(tmp_path: Path) -> None:
+    assert last_speed(tmp_path) == ""
+    journal = Journal(tmp_path, 2, 0)
+    journal.note(1, "train", {"tokens_per_second": 9})
+    journal.note(2, "train", {"tokens_per_second": 51_234, "mfu": 0.4321})
+    journal.note(2, "dev.help", {"nll": 2.0})
+    journal.close()
+    assert last_speed(tmp_path) == "51,234 target tokens/s, MFU 43.2%"
 
 
 def test_an_impossible_peak_is_refused() -> None:
