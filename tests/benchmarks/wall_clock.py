@@ -146,7 +146,7 @@ def train_peer(
         learning_rate=options.peer_learning_rate,
         warmup=task.recipe.warmup,
         updates=0,
-        log_every=20,
+        log_every=5,
         length_penalty=contest.recipe.length_penalty,
     )
     peer, config = Peer(options.joeynmt.absolute(), folder, options.threads), configuration(plan, folder)
