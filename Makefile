@@ -33,8 +33,8 @@ format: $(VENV)/.dev ## put every file into the house's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.dev $(VENV)/.operators ## measure the engine, alone and against CTranslate2, and the whole service on this machine
-	@for bench in stepper bandwidth ctranslate2 arrivals service; do $(BIN)/python -m tests.benchmarks.bench_$$bench || exit; done
+bench: $(VENV)/.dev $(VENV)/.operators ## measure the engine, alone and against CTranslate2, the whole service, and training on this machine
+	@for bench in stepper bandwidth ctranslate2 arrivals service training; do $(BIN)/python -m tests.benchmarks.bench_$$bench || exit; done
 	@$(BIN)/python -m tests.benchmarks.collect
 
 soak: $(VENV)/.dev $(VENV)/.operators ## ten minutes of mixed load, and what memory it leaves behind

@@ -7,6 +7,7 @@
     encoder.<precision>.native.onnx, decoder.<precision>.native.onnx    the same for our own operators
     weights.<precision>.bin                                             the large constants of all graphs of a precision
     MODEL_CARD.md       data, training, quality, licence, for a person
+    curves.png          pictures that the card shows; there may be none
 
 Graphs that attend, and graphs for our own operators, may be missing.
 
@@ -158,6 +159,8 @@ class BundleContents:
     """Where the graphs and their weights are now; their names stay."""
     tokenizer: Path
     model_card: str
+    pictures: tuple[Path, ...] = ()
+    """Where the pictures that the card shows are now; their names stay."""
     decoding: DecodingDefaults = field(default_factory=DecodingDefaults)
     calibration: Mapping[str, Any] = field(default_factory=dict)
     alignment: Mapping[str, Any] = field(default_factory=dict)
@@ -298,6 +301,10 @@ def _fill(folder: Path, contents: BundleContents) -> None:
         shutil.copyfile(path, folder / path.name)
     shutil.copyfile(contents.tokenizer, folder / TOKENIZER)
     (folder / MODEL_CARD).write_text(contents.model_card, encoding="utf-8")
+    for picture in contents.pictures:
+        if not picture.is_file() or (folder / picture.name).exists():
+            raise BundleError(f"a picture must be a file with a name of its own in the bundle, but {picture} is none.")
+        shutil.copyfile(picture, folder / picture.name)
     manifest = Manifest(
         name=contents.name,
         version=contents.version,

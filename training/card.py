@@ -29,6 +29,8 @@ class CardFacts:
     evaluations: Sequence[Evaluation]
     samples: Sequence[tuple[str, str]]
     parity: str
+    picture: str = ""
+    """Name of the picture of the run's curves, which lies beside the card; empty when there is none."""
 
 
 def machine() -> str:
@@ -51,6 +53,7 @@ def model_card(facts: CardFacts) -> str:
         f"# {recipe.name}: {' → '.join(facts.run['languages'])}, version {recipe.version}",
         _model(facts),
         *_scores(facts),
+        f"## Curves\n\n![loss, learning rate and BLEU over updates]({facts.picture})" if facts.picture else "",
         "## Translations, as they come",
         _samples(facts.samples),
         "## Graphs against network",

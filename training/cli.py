@@ -1,4 +1,4 @@
-"""`dragoman-train`: corpus → tokenizer → fit → publish → evaluate."""
+"""`dragoman-train`: corpus → tokenizer → fit → publish → evaluate; and distil, from a bundle to another corpus."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from training.checkpoint import CheckpointError
 from training.corpus.build import DEFAULT_CACHE, build_corpus
 from training.corpus.errors import CorpusError
 from training.corpus.recipe import load_recipe
+from training.distil import Job, distil
 from training.evaluate import (
     TestSet,
     Translator,
@@ -28,6 +29,7 @@ from training.evaluate import (
     table,
 )
 from training.fit import RunFolder, TextRecipe, fit
+from training.journal import last_speed
 from training.publish import Run, publish
 from training.recipe import (
     FitRecipe,
@@ -41,6 +43,7 @@ from training.recipe import (
 )
 from training.scores import ScoreError
 from training.subwords import SubwordOptions, extend_subwords, train_subwords
+from training.teacher import DistilRecipe, Teacher
 from training.trainer import DivergenceError
 from training.weights import source_weights
 
@@ -57,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"dragoman-train: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("dragoman-train: interrupted; `fit` goes on from its last checkpoint.", file=sys.stderr)
+        print("dragoman-train: interrupted; `fit` and `distil` go on where they were.", file=sys.stderr)
         return 130
     return 0
 
@@ -73,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     _fit_parser(steps)
     _publish_parser(steps)
     _evaluate_parser(steps)
+    _distil_parser(steps)
     return parser
 
 
@@ -144,6 +148,18 @@ def _evaluate_parser(steps: argparse._SubParsersAction) -> None:  # type: ignore
     parser.add_argument("--outputs", type=Path, help="also write NAME.TARGET translations to this folder")
 
 
+def _distil_parser(steps: argparse._SubParsersAction) -> None:  # type: ignore[type-arg]
+    parser = _step(steps, "distil", "Let a bundle translate a corpus anew, for a smaller network to learn.", _distil)
+    _recipe_arguments(parser)
+    parser.add_argument("--bundle", type=Path, required=True, help="folder of the teacher")
+    parser.add_argument("--corpus", type=Path, required=True, help="folder of the corpus that it translates")
+    parser.add_argument(
+        "--sources", type=Path, action="append", default=[], metavar="FILE", help="also this text, a line each"
+    )
+    parser.add_argument("--out", type=Path, required=True, help="folder of the new corpus; an interrupted one goes on")
+    parser.add_argument("--precision", help="int8 or f32; the first of the bundle if not given")
+
+
 def _test_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--test", type=Path, action="append", default=[], help="also score each NAME.SOURCE, NAME.TARGET of this folder"
@@ -180,6 +196,8 @@ def _fit(options: argparse.Namespace) -> None:
     )
     at = fit(values.get("model", {}), recipe, folder, text)
     _say(f"{at.update:,} updates, {at.target_tokens:,} target tokens, epoch {at.epoch}; {at.skipped} skipped")
+    if speed := last_speed(options.run):
+        _say(speed)
 
 
 def _publish(options: argparse.Namespace) -> None:
@@ -226,6 +244,19 @@ def _evaluate(options: argparse.Namespace) -> None:
             (options.outputs / f"{found.name}.{pair[1]}").write_text(text, encoding="utf-8")
     print(f"{precision} graphs with {stepper.operators} operators", file=sys.stderr)
     _say(table(evaluations))
+
+
+def _distil(options: argparse.Namespace) -> None:
+    recipe = section(DistilRecipe, "distil", read_recipe(options.recipe, options.set).get("distil", {}))
+    bundle = Bundle.open(options.bundle)
+    precision = options.precision or next(iter(bundle.manifest.precisions))
+    corpus_recipe = load_recipe(options.recipe, options.set)
+    pair, known = (corpus_recipe.source, corpus_recipe.target), bundle.manifest
+    if pair[0] not in known.source_languages or pair[1] not in known.target_languages:
+        raise BundleError(f"the teacher must translate {pair[0]} to {pair[1]}, but {bundle.path} does not.")
+    job = Job(options.bundle, options.corpus, tuple(options.sources), options.out, recipe, corpus_recipe)
+    report = distil(job, Teacher(open_stepper(bundle, precision), bundle.tokenizer(), recipe))
+    _say(report.to_text())
 
 
 def _folders(folders: Sequence[Path], pair: tuple[str, str]) -> list[TestSet]:

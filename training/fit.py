@@ -21,6 +21,7 @@ from training.batches import Pairs, encode_pairs, read_pairs
 from training.checkpoint import CheckpointError, Checkpoints, load
 from training.corpus.errors import CorpusError
 from training.curves import draw_curves
+from training.flops import peak_flops
 from training.journal import Journal
 from training.processes import Processes, joined
 from training.protect import preparation
@@ -67,7 +68,7 @@ def fit(
     config_values: dict[str, Any], recipe: FitRecipe, folder: RunFolder, text_recipe: TextRecipe | None = None
 ) -> Position:
     """Train until `recipe.updates`, going on from the last checkpoint in `folder.out` if there is one."""
-    with joined() as processes:
+    with joined(recipe.device) as processes:
         return _fit(config_values, recipe, folder, text_recipe or TextRecipe(), processes)
 
 
@@ -181,10 +182,12 @@ def _run(trainer: Trainer, around: Surroundings | None) -> None:
     """Train to the end; only the first process has surroundings to report to."""
     recipe, at = trainer.recipe, trainer.at
     speed, started = _Speed(), time.monotonic()
+    peak = peak_flops(trainer.device, recipe.precision, recipe.peak_flops) * trainer.processes.count
     while not trainer.done:
         report = trainer.update()
+        speed.count(report)
         if around:
-            _note(trainer, around, report, speed(report.tokens))
+            _note(trainer, around, report, speed.values(peak))
         if at.update % recipe.validate_every == 0 or at.update == recipe.updates:
             trainer.judge(_validate(trainer, around) if around else 0.0)
             speed.restart()
@@ -192,11 +195,11 @@ def _run(trainer: Trainer, around: Surroundings | None) -> None:
             _save(trainer, around, time.monotonic() - started)
 
 
-def _note(trainer: Trainer, around: Surroundings, report: UpdateReport, speed: float) -> None:
+def _note(trainer: Trainer, around: Surroundings, report: UpdateReport, speed: dict[str, float]) -> None:
     at = trainer.at
     around.journal.advance(report.nll, speed)
     if at.update % NOTE_EVERY == 0 or at.update == trainer.recipe.updates:
-        values = {**asdict(report), "target_tokens": at.target_tokens, "tokens_per_second": round(speed)}
+        values = {**asdict(report), "target_tokens": at.target_tokens, **speed}
         around.journal.note(at.update, "train", {**values, "epoch": at.epoch, "skipped": at.skipped})
 
 
@@ -227,19 +230,25 @@ def _validate(trainer: Trainer, around: Surroundings) -> float:
 
 
 class _Speed:
-    """Target tokens a second over the last updates."""
+    """Target tokens and operations a second over the last updates."""
 
     def __init__(self) -> None:
-        self.value = 0.0
+        self._rates = (0.0, 0.0)
         self.restart()
 
     def restart(self) -> None:
         """Forget what went before, such as a validation."""
-        self._marks: deque[tuple[float, int]] = deque([(time.monotonic(), 0)], maxlen=50)
+        self._marks: deque[tuple[float, int, float]] = deque([(time.monotonic(), 0, 0.0)], maxlen=50)
 
-    def __call__(self, tokens: int) -> float:
-        self._marks.append((time.monotonic(), tokens))
+    def count(self, report: UpdateReport) -> None:
+        """One update more, just now."""
+        self._marks.append((time.monotonic(), report.tokens, report.flops))
         seconds = self._marks[-1][0] - self._marks[0][0]
         if seconds > 0:
-            self.value = sum(count for _, count in list(self._marks)[1:]) / seconds
-        return self.value
+            _, tokens, flops = zip(*list(self._marks)[1:], strict=True)
+            self._rates = sum(tokens) / seconds, sum(flops) / seconds
+
+    def values(self, peak: float) -> dict[str, float]:
+        """For the log; with the utilisation if the `peak` of all devices together is known."""
+        tokens, flops = self._rates
+        return {"tokens_per_second": round(tokens), **({"mfu": round(flops / peak, 4)} if peak else {})}

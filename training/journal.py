@@ -33,13 +33,25 @@ class Journal:
             if isinstance(value, int | float):
                 self._board.add_scalar(f"{kind}/{name}", value, update)
 
-    def advance(self, nll: float, tokens_per_second: float) -> None:
+    def advance(self, nll: float, speed: Mapping[str, float]) -> None:
         """One update more on the bar."""
         self._bar.update()
-        self._bar.set_postfix_str(f"nll {nll:.3f}, {tokens_per_second:,.0f} target tokens/s", refresh=False)
+        self._bar.set_postfix_str(f"nll {nll:.3f}, {_shown(speed)}", refresh=False)
 
     def close(self) -> None:
         """Flush everything."""
         self._bar.close()
         self._board.close()
         self._lines.close()
+
+
+def last_speed(folder: Path) -> str:
+    """How fast the run in `folder` was when it last said so; empty if it never did."""
+    lines = (folder / LOG).read_text(encoding="utf-8").splitlines() if (folder / LOG).is_file() else []
+    events = (json.loads(line) for line in reversed(lines))
+    return next((_shown(event) for event in events if event["kind"] == "train"), "")
+
+
+def _shown(speed: Mapping[str, Any]) -> str:
+    utilisation = f", MFU {speed['mfu']:.1%}" if "mfu" in speed else ""
+    return f"{speed['tokens_per_second']:,.0f} target tokens/s{utilisation}"

@@ -1,7 +1,8 @@
 """Several processes that train one network together (data parallelism), started by `torchrun`.
 
-    torchrun --nproc-per-node 2 -m training.cli fit …
+    torchrun --nproc-per-node 2 -m -- training.cli fit …
 
+The two dashes are needed: without them torchrun takes our `--run` for an abbreviation of its own `--run-path`.
 Every process holds the whole network, computes its share of each update's micro-batches, and adds up gradients with the
 others; so all take the same step. The first process alone writes.
 """
@@ -15,6 +16,8 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from training.device import training_device
 
 
 class Processes:
@@ -51,15 +54,16 @@ class Processes:
 
 
 @contextmanager
-def joined() -> Iterator[Processes]:
-    """The processes that `torchrun` started, connected: by NCCL where there are GPUs, else by Gloo."""
+def joined(asked: str = "auto") -> Iterator[Processes]:
+    """The processes that `torchrun` started, connected: by NCCL if `[fit] device` puts them on GPUs, else by Gloo."""
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1:
         yield Processes()
         return
-    if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    device = training_device(asked)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
         yield Processes(dist.get_rank(), count)
     finally:

@@ -25,6 +25,7 @@ from model.tokenizer import Tokenizer
 from training.batches import encode_pairs, read_pairs
 from training.card import CardFacts, machine, model_card
 from training.checkpoint import CheckpointError, Checkpoints, load
+from training.curves import PICTURE
 from training.evaluate import Evaluation, TestSet, Translator, evaluate
 from training.optimizer import average
 from training.protect import preparation
@@ -62,6 +63,12 @@ class Run:
         """Source and target."""
         source, target = self.description["languages"]
         return source, target
+
+    @property
+    def pictures(self) -> tuple[Path, ...]:
+        """Its curves, if they were drawn."""
+        picture = self.folder / PICTURE
+        return (picture,) if picture.is_file() else ()
 
     def weights(self) -> tuple[dict[str, Tensor], int]:
         """The average of the newest checkpoints, or the newest moving average; and how many files that was."""
@@ -113,6 +120,7 @@ def publish(run: Run, recipe: PublishRecipe, out: Path, test_sets: Sequence[Test
             evaluations=evaluations,
             samples=list(zip(recipe.samples, translations, strict=True)),
             parity=summary,
+            picture=PICTURE if run.pictures else "",
         )
         bundle = write_bundle(out, _contents(run, recipe, record, parity, model_card(facts)))
     return Published(bundle, summary, evaluations)
@@ -131,6 +139,7 @@ def _contents(run: Run, recipe: PublishRecipe, record: ExportRecord, parity: Par
         graph_files=chosen.files,
         tokenizer=run.tokenizer,
         model_card=card,
+        pictures=run.pictures,
         decoding=DecodingDefaults(beam_size=recipe.beam_size, length_penalty=recipe.length_penalty),
         calibration=record.calibration if "int8" in chosen.precisions else {},
         alignment=asdict(record.alignment),

@@ -1,8 +1,8 @@
 """Recipes: TOML files whose sections become frozen, checked objects.
 
 A recipe has `[languages]`, what the corpus is made of (`training.corpus.recipe`), and the sections `[tokenizer]`,
-`[model]`, `[fit]`, `[protect]`, `[noise]` and `[publish]`. Each room reads its own; a misspelt key is an error, never
-ignored.
+`[model]`, `[fit]`, `[protect]`, `[noise]`, `[publish]` and `[distil]`. Each room reads its own; a misspelt key is an
+error, never ignored.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class RecipeError(Exception):
 Precision = Literal["bf16", "f32"]
 Optimizer = Literal["adam", "muon"]
 Device = Literal["auto", "cpu", "cuda"]
+Compile = Literal["auto", "always", "never"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +74,10 @@ class FitRecipe:
     updates."""
     device: Device = "auto"
     """`auto`: CUDA where there is one."""
+    compile: Compile = "auto"
+    """torch.compile for the network. `auto`: on CUDA only; on two cores it was slower than none."""
+    peak_flops: float = 0.0
+    """Operations a second that the device could do at most, for the utilisation in the log. 0: by the device's name."""
     threads: int = 0
     """Threads of the processor; 0 leaves it to torch. A tiny network is faster with one."""
     max_bad_updates: int = 10
@@ -86,6 +91,8 @@ class FitRecipe:
             raise RecipeError(f"[fit] subword_sampling must be at least 0, but is {self.subword_sampling}.")
         if not 0 <= self.label_smoothing < 1:
             raise RecipeError(f"[fit] label_smoothing must be in [0, 1), but is {self.label_smoothing}.")
+        if not 0 <= self.peak_flops < math.inf:
+            raise RecipeError(f"[fit] peak_flops must be at least 0, but is {self.peak_flops}.")
         if not 0 <= self.cooldown <= self.updates:
             raise RecipeError(f"[fit] cooldown must be in 0..updates ({self.updates}), but is {self.cooldown}.")
         if not 0 <= self.ema < 1:

@@ -21,6 +21,8 @@ from model.config import ModelConfig
 from model.nn.transformer import Transformer
 from training.batches import Batch, Pairs, collate, micro_batches, plan_epoch
 from training.checkpoint import CheckpointError
+from training.device import compiles, training_device
+from training.flops import training_flops
 from training.objective import projected_cross_entropy
 from training.optimizer import DTYPES, MasterOptimizer
 from training.processes import Processes
@@ -63,6 +65,8 @@ class UpdateReport:
     gradient_norm: float
     learning_rate: float
     tokens: int
+    flops: float
+    """Operations that its real tokens need."""
 
 
 class Trainer:
@@ -76,10 +80,13 @@ class Trainer:
         self.config, self.recipe, self.pairs = config, recipe, pairs
         self.processes = processes or Processes()
         _check_share(recipe, self.processes.count)
-        self.device = _device(recipe.device)
+        self.device = training_device(recipe.device)
         network = Transformer(config).to(self.device)
         self.optimizer = MasterOptimizer(network, recipe)
         self.network = network.to(DTYPES[recipe.precision]).train()
+        # Lengths differ from batch to batch: one compiled graph for all of them.
+        compiled = compiles(recipe, self.device)
+        self._forward: Any = torch.compile(self._through, dynamic=True) if compiled else self._through
         self.schedule = Schedule(
             config.d_model, recipe.warmup, recipe.learning_rate_scale, recipe.updates, recipe.cooldown
         )
@@ -118,7 +125,8 @@ class Trainer:
 
     def update(self) -> UpdateReport:
         """One optimiser update. Its micro-batches are dealt out to the processes, and every one gets the whole sum."""
-        parts = micro_batches(self.next_batch(), self.pairs, self.recipe.micro_batch_tokens)
+        numbers = self.next_batch()
+        parts = micro_batches(numbers, self.pairs, self.recipe.micro_batch_tokens)
         tokens = sum(int(self.pairs.target_lengths[part].sum()) for part in parts)
         sums = torch.zeros(2, dtype=torch.float64, device=self.device)
         for number in self.processes.share(len(parts)):
@@ -128,7 +136,8 @@ class Trainer:
         rate = self.schedule(self.at.update + 1)
         norm = self.optimizer.update(rate)
         self._count(tokens, finite=math.isfinite(smoothed) and math.isfinite(norm))
-        return UpdateReport(nll / tokens, smoothed / tokens, norm, rate, tokens)
+        flops = training_flops(self.config, self.pairs.source_lengths[numbers], self.pairs.target_lengths[numbers])
+        return UpdateReport(nll / tokens, smoothed / tokens, norm, rate, tokens, flops)
 
     def _backward(self, part: NDArray[np.int64], number: int, tokens: int) -> torch.Tensor:
         """Add the gradient of one micro-batch; its loss sums with and without smoothing (2)."""
@@ -140,10 +149,13 @@ class Trainer:
 
     def loss(self, batch: Batch) -> Any:
         """Loss sums of one batch, through the network as it is (dropout on while training)."""
-        memory = self.network.encode(batch.source, batch.source_lengths)
-        hidden = self.network.hidden(batch.target_in, memory, batch.source_lengths)
+        hidden = self._forward(batch.source, batch.source_lengths, batch.target_in)
         smoothing, pad_id = self.recipe.label_smoothing, self.config.pad_id
         return projected_cross_entropy(hidden, self.network.output_weight, batch.target_out, smoothing, pad_id)
+
+    def _through(self, source: torch.Tensor, source_lengths: torch.Tensor, target_in: torch.Tensor) -> torch.Tensor:
+        """Encoder and decoder: source (B, S), source_lengths (B), target_in (B, T) -> (B, T, D)."""
+        return self.network.hidden(target_in, self.network.encode(source, source_lengths), source_lengths)
 
     def _count(self, tokens: int, *, finite: bool) -> None:
         self.at.update += 1
@@ -193,11 +205,3 @@ def _check_share(recipe: FitRecipe, count: int) -> None:
             f"[fit] micro_batch_tokens must be at most batch_tokens / {count} for {count} processes "
             f"({recipe.batch_tokens // count}), but is {recipe.micro_batch_tokens or 'the whole batch'}."
         )
-
-
-def _device(asked: str) -> torch.device:
-    """Where to train. Raises `RecipeError` when CUDA is asked for and not there: a silent CPU run would take weeks."""
-    there = torch.cuda.is_available()
-    if asked == "cuda" and not there:
-        raise RecipeError("[fit] device is cuda, but torch finds none; install a CUDA build or say cpu or auto.")
-    return torch.device("cuda", torch.cuda.current_device()) if asked != "cpu" and there else torch.device("cpu")

@@ -33,12 +33,22 @@ def scaled_dot_product(query: Tensor, key: Tensor, value: Tensor, mask: Tensor |
     """softmax(Q Kᵀ / √d_k + mask) V, formula (1).
 
     Query (B, H, T, K), key and value (B, H, S, K), mask broadcast to (B, H, T, S); returns (B, H, T, K).
-    Written out: on CPU it beats the fused kernel, whose masked path falls back to something slower.
+    Written out on the CPU, where it beats the fused kernel, whose masked path falls back to something slower.
     """
+    return (fused if query.is_cuda else written_out)(query, key, value, mask)
+
+
+def written_out(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    """Formula (1) in its own steps; see `scaled_dot_product`."""
     scores = torch.matmul(query * (1.0 / math.sqrt(query.shape[-1])), key.transpose(-1, -2))  # -> (B, H, T, S)
     if mask is not None:
         scores = scores + mask
     return torch.matmul(scores.softmax(dim=-1), value)  # (B, H, T, S), (B, H, S, K) -> (B, H, T, K)
+
+
+def fused(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    """Formula (1) in one kernel, without (B, H, T, S) in memory; see `scaled_dot_product`."""
+    return nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
 
 
 class MultiHeadAttention(nn.Module):

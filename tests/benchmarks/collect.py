@@ -13,6 +13,8 @@ TITLES = {
     "arrivals": "Requests that arrive at random",
     "bandwidth": "A step against the memory's speed",
     "service": "The service beside the bare engine",
+    "training": "Training: target tokens a second",
+    "wall_clock": "Training: BLEU after the same time",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,8 @@ INSTRUCTIONS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "am
 """What decides how fast matrices are multiplied on x86."""
 
 
-def machine() -> str:
-    """Processor, cores, the instructions that matter, and the versions of both sides."""
+def machine(sides: Sequence[str] = ("onnxruntime", "ctranslate2")) -> str:
+    """Processor, cores, the instructions that matter, and the versions of the packages `sides`."""
     info = Path("/proc/cpuinfo")
     fields = {}
     for line in info.read_text(encoding="utf-8").splitlines() if info.exists() else ():
@@ -26,7 +27,7 @@ def machine() -> str:
     name = fields.get("model name", platform.processor() or platform.machine())
     return (
         f"{name}, {fields.get('count', '?')} cores, {' '.join(flags) or 'no vector instructions known'}; "
-        f"onnxruntime {version('onnxruntime')}, ctranslate2 {version('ctranslate2')}"
+        f"{', '.join(f'{side} {version(side)}' for side in sides)}"
     )
 
 

@@ -113,6 +113,25 @@ def test_a_single_damaged_byte_is_found(folder):
     Bundle.open(folder, verify=False)
 
 
+def test_a_picture_belongs_to_the_bundle_like_any_other_file(contents, tmp_path):
+    picture = tmp_path / "curves.png"
+    picture.write_bytes(b"a picture")
+    bundle = write_bundle(tmp_path / "en-de", replace(contents, pictures=(picture,)))
+    assert bundle.manifest.files["curves.png"]["bytes"] == 9
+    (bundle.path / "curves.png").write_bytes(b"a Picture")
+    with pytest.raises(BundleError, match=r"curves\.png must have the SHA-256"):
+        Bundle.open(bundle.path)
+
+
+@pytest.mark.parametrize("name", [TOKENIZER, "MODEL_CARD.md", "none.png"])
+def test_a_picture_takes_the_place_of_no_other_file(contents, tmp_path, name):
+    if name != "none.png":
+        (tmp_path / name).write_bytes(b"a picture")
+    with pytest.raises(BundleError, match="a picture must be a file with a name of its own"):
+        write_bundle(tmp_path / "en-de", replace(contents, pictures=(tmp_path / name,)))
+    assert not (tmp_path / "en-de").exists()
+
+
 def test_a_folder_without_a_manifest_is_no_bundle(tmp_path):
     with pytest.raises(BundleError, match="is this the right folder"):
         Bundle.open(tmp_path)

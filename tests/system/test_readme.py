@@ -3,6 +3,7 @@
 <!-- test: make -->       each line is a verb of the Makefile
 <!-- test: shell -->      it runs as it stands, in an empty folder
 <!-- test: train -->      it runs beside the recipes, with a training of a few updates
+<!-- test: fine-tune -->  the same, with a file of pairs and the bundled model there too
 <!-- test: served -->     it runs while the service does; the service's address replaces the usual one
 <!-- test: answer -->     the block before prints JSON of this shape: same keys, same types
 <!-- test: none (why) --> it cannot run here
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -22,13 +24,14 @@ from typing import Any
 import pytest
 
 from tests.system.running_service import RunningService
+from tests.system.test_whole_way import ENGLISH, GERMAN
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(
     r"(?:^<!-- test: (?P<way>.+?) -->\n)?^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
 )
-WAYS = ("make", "shell", "train", "served", "answer", "none")
+WAYS = ("make", "shell", "train", "fine-tune", "served", "answer", "none")
 USUAL_ADDRESS = "http://127.0.0.1:8000"
 SHORT = "--set fit.updates=60 --set fit.cooldown=20 --set fit.checkpoint_every=20"
 
@@ -100,6 +103,30 @@ def test_a_model_is_made_step_by_step(block: Block, tmp_path: Path) -> None:
     assert short != block.body
     assert _run(short, tmp_path).splitlines()[-1].strip()
     assert (tmp_path / "runs/tiny/en-de/MODEL_CARD.md").is_file()
+
+
+def _pairs_of_numbers(count: int) -> str:
+    """A TSV of lines so unlike each other that few look like the held-out ones."""
+    dice = random.Random(0)
+    chosen = [dice.sample(range(len(ENGLISH)), 5) for _ in range(count)]
+    return "".join(f"{' '.join(ENGLISH[i] for i in row)}\t{' '.join(GERMAN[i] for i in row)}\n" for row in chosen)
+
+
+@pytest.mark.slow
+@_each("fine-tune")
+def test_the_bundled_model_is_trained_further_on_a_file_of_pairs(block: Block, tmp_path: Path) -> None:
+    for room in ("training", "service"):
+        (tmp_path / room).symlink_to(ROOT / room)
+    (tmp_path / "mine.tsv").write_text(_pairs_of_numbers(400), encoding="utf-8")
+    few = "--set fit.updates=2 --set fit.cooldown=1 --set fit.checkpoint_every=1 --set fit.validate_sentences=1"
+    body = block.body.replace("dragoman-train fit ", f"dragoman-train fit {few} ")
+    body = body.replace(" corpus  ", " corpus --set holdout.mine.test=20 --set holdout.mine.dev=10  ")
+    rows = [line for line in _run(body, tmp_path).splitlines() if line.startswith("| mine | 20 ")]
+    before, after = rows[-2:]
+    assert before != after
+    card = (tmp_path / "runs/mine/en-de/MODEL_CARD.md").read_text(encoding="utf-8")
+    assert "| begun with | the weights of en-de " in card
+    assert after in card
 
 
 @pytest.mark.slow

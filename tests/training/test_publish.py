@@ -1,6 +1,8 @@
 """Publishing: whole or not at all, and described by what was measured."""
 
 import json
+import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import sentencepiece as spm
 from model.bundle import Bundle
 from model.decode.options import DecodeOptions, SpecialIds
 from model.decode.reference import ReferenceStepper
-from model.errors import ParityError
+from model.errors import BundleError, ParityError
 from model.tokenizer import Tokenizer
 from tests.model.networks import train_tokenizer
 from training import publish as publishing
@@ -70,6 +72,24 @@ def test_a_run_becomes_a_bundle_with_its_card(run: Run, tmp_path: Path) -> None:
     assert "average of the last 2 checkpoints" in card
     assert "3 updates of at most 200 tokens" in card
     assert "| 7 14 21 |" in card
+
+
+def test_the_card_shows_the_curves_which_lie_beside_it_and_belong_to_the_bundle(run: Run, tmp_path: Path) -> None:
+    shown = publish(run, RECIPE, tmp_path / "numbers", []).bundle
+    card = (shown.path / "MODEL_CARD.md").read_text(encoding="utf-8")
+    (name,) = re.findall(r"!\[.+\]\((.+)\)", card)
+    assert (shown.path / name).read_bytes() == (run.folder / "curves.png").read_bytes()
+    assert shown.manifest.files[name]["bytes"] < 200_000
+    (shown.path / name).write_bytes(b"another picture")
+    with pytest.raises(BundleError, match=r"curves\.png must have"):
+        Bundle.open(shown.path)
+
+
+def test_a_run_without_curves_has_a_card_without_a_picture(run: Run, tmp_path: Path) -> None:
+    folder = shutil.copytree(run.folder, tmp_path / "run")
+    (folder / "curves.png").unlink()
+    shown = publish(Run.open(folder), RECIPE, tmp_path / "numbers", []).bundle
+    assert "![" not in (shown.path / "MODEL_CARD.md").read_text(encoding="utf-8")
 
 
 def test_graphs_for_cuda_are_published_with_the_proof_of_their_nodes(run: Run, tmp_path: Path) -> None:

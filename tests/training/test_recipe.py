@@ -14,6 +14,7 @@ from training.recipe import (
     read_recipe,
     section,
 )
+from training.schedule import Schedule
 from training.subwords import SubwordOptions
 
 RECIPES = sorted((Path(__file__).resolve().parents[2] / "training" / "recipes").glob("*.toml"))
@@ -23,12 +24,22 @@ RECIPES = sorted((Path(__file__).resolve().parents[2] / "training" / "recipes").
 def test_every_recipe_of_the_house_is_understood_by_every_step(path: Path) -> None:
     values = read_recipe(path)
     assert languages(values) == (load_recipe(path).source, load_recipe(path).target)
-    vocabulary = section(SubwordOptions, "tokenizer", values["tokenizer"]).vocab_size
+    vocabulary = section(SubwordOptions, "tokenizer", values.get("tokenizer", {})).vocab_size
     assert model_config(values["model"], vocabulary).vocab_size == vocabulary
     assert section(FitRecipe, "fit", values["fit"]).updates > 0
     assert section(PublishRecipe, "publish", values["publish"]).name
     assert section(ProtectRecipe, "protect", values.get("protect", {})).enabled
     assert 0 <= section(NoiseRecipe, "noise", values.get("noise", {})).carried < 1
+
+
+def test_fine_tuning_never_heats_a_network_to_where_it_began() -> None:
+    values = read_recipe(RECIPES[0].with_name("fine-tune.toml"))
+    recipe = section(FitRecipe, "fit", values["fit"])
+    width = model_config(values["model"], 8096).d_model
+    schedule = Schedule(width, recipe.warmup, recipe.learning_rate_scale, recipe.updates, recipe.cooldown)
+    rates = [schedule(update) for update in range(1, recipe.updates + 1)]
+    assert 3e-4 < max(rates) <= 5e-4
+    assert rates[-1] < 0.02 * max(rates)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ def recipe(tmp_path: Path) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("step", ["corpus", "tokenizer", "fit", "publish", "evaluate"])
+@pytest.mark.parametrize("step", ["corpus", "tokenizer", "fit", "publish", "evaluate", "distil"])
 def test_every_step_explains_itself(step: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         main([step, "--help"])

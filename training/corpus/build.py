@@ -25,7 +25,7 @@ DEFAULT_CACHE = Path("~/.cache/dragoman/packages")
 DOWNLOADS = "downloads"
 """Folder of the cache in which what comes from the web is kept."""
 
-_LEAKS = {
+LEAKS = {
     "same-source": "the source equals a held-out source",
     "same-target": "the translation equals a held-out translation",
     "similar-source": "the source has nearly the words of a held-out source",
@@ -33,6 +33,7 @@ _LEAKS = {
     "contained-source": "the source contains a held-out source, or makes up most of one",
     "contained-target": "the translation contains a held-out translation, or makes up most of one",
 }
+"""What `NearDuplicates.find` says → what the report says."""
 
 
 def build_corpus(
@@ -185,7 +186,7 @@ def _without_leaks(pairs: Iterable[Pair], watch: NearDuplicates, report: CorpusR
         if leak is None:
             kept.append(pair)
         else:
-            report.drop(leak, _LEAKS[leak], pair)
+            report.drop(leak, LEAKS[leak], pair)
     return kept
 
 
@@ -194,10 +195,10 @@ def _write(out: Path, sets: Mapping[str, Sequence[Pair]], report: CorpusReport) 
     out.mkdir(parents=True, exist_ok=True)
     _remove_earlier(out)
     for name, pairs in sets.items():
-        _write_lines(out / f"{name}.{source}", (pair.source for pair in pairs))
-        _write_lines(out / f"{name}.{target}", (pair.target for pair in pairs))
+        write_lines(out / f"{name}.{source}", (pair.source for pair in pairs))
+        write_lines(out / f"{name}.{target}", (pair.target for pair in pairs))
         report.count_set(name, pairs)
-    _write_lines(out / "train.origin", (pair.origin for pair in sets["train"]))
+    write_lines(out / "train.origin", (pair.origin for pair in sets["train"]))
 
 
 def _remove_earlier(out: Path) -> None:
@@ -212,7 +213,7 @@ def _remove_earlier(out: Path) -> None:
             (out / f"{name}.{language}").unlink(missing_ok=True)
 
 
-def _write_lines(path: Path, lines: Iterable[str]) -> None:
+def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Write `lines`, each ended by LF alone, in UTF-8."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(line + "\n" for line in lines)

@@ -18,7 +18,7 @@ Role = Literal["train", "dev", "test"]
 _OF_PACKAGES = ("gettext", "libreoffice-help", "pages", "ding")
 
 _SECTIONS = {"languages", "corpus", "source", "cleaning", "holdout"}
-_OTHER_SECTIONS = {"tokenizer", "model", "fit", "protect", "noise", "publish"}
+_OTHER_SECTIONS = {"tokenizer", "model", "fit", "protect", "noise", "publish", "distil"}
 
 
 @dataclass(frozen=True, kw_only=True)
