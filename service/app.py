@@ -51,11 +51,17 @@ def _build(settings: Settings, listens: bool) -> "Application":
 
     from service.ingress.deployment import Ingress, ListeningIngress  # noqa: PLC0415
     from service.translator import Translator  # noqa: PLC0415
+    from service.whole import Whole  # noqa: PLC0415
 
     names = [manifest.name for manifest in _manifests(settings)]
     if len(set(names)) < len(names):
         raise SettingsError(f"bundles must have different names, but are called {', '.join(names)}.")
+    if settings.engines == "within" and not listens:
+        raise SettingsError("engines must be auto or apart where Serve's proxy takes the connections, but is within.")
     engine, ingress = _engine_options(settings), _ingress_options(settings)
+    if listens and settings.holds_engines:
+        ingress["ray_actor_options"] = engine["ray_actor_options"]
+        return ray_serve.deployment(name="ingress", **ingress)(Whole).bind(settings)
     translators = [
         ray_serve.deployment(name=f"translator-{name}", **engine)(Translator).bind(path, settings)
         for name, path in zip(names, settings.bundles, strict=True)

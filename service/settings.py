@@ -56,11 +56,15 @@ class Settings(BaseSettings):
     listener: Literal["ingress", "proxy"] = "ingress"
     """Who takes the connections of `dragoman serve`: the ingress replicas themselves, or Ray's HTTP proxy before them,
     as always in a Ray cluster."""
+    engines: Literal["auto", "within", "apart"] = "auto"
+    """Where engines run: `within` the ingress replica, which costs a request least, or `apart` in replicas of their
+    own, which scale, and whose crash leaves the connections alone. `auto`: within, where a listening ingress needs
+    one."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe log line to write. Lines are JSON and never hold the text."""
 
     bundles: Annotated[tuple[Path, ...], NoDecode] = (BUNDLED / "en-de",)
-    """Folders of the bundles to serve, with colons between them; one engine deployment for each."""
+    """Folders of the bundles to serve, with colons between them; one engine, or deployment of engines, for each."""
     precision: Literal["auto", "int8", "f32", "f16"] = "auto"
     """Which graphs of a bundle to run; `auto` takes int8 on the CPU and f16 on CUDA where the bundle has them."""
     provider: Literal["cpu", "cuda"] = "cpu"
@@ -150,6 +154,13 @@ class Settings(BaseSettings):
             raise ValueError(" ".join(broken))
         return self
 
+    @property
+    def holds_engines(self) -> bool:
+        """Whether the ingress replica holds the engines."""
+        if self.engines == "auto":
+            return len(self.bundles) == 1 and not any(_needs_apart(self))
+        return self.engines == "within"
+
     @classmethod
     def load(cls, flags: Mapping[str, Any] | None = None) -> Settings:
         """Settings from the environment and from `flags`, those given on the command line (field name → value).
@@ -199,8 +210,19 @@ def _impossible_replicas(s: Settings) -> Iterator[str]:
         yield f"bundles must be different folders, but are {', '.join(map(str, s.bundles))}."
     if s.min_replicas > s.max_replicas:
         yield f"min_replicas must be at most max_replicas ({s.max_replicas}), but is {s.min_replicas}."
+    if s.engines == "within" and (needs := list(_needs_apart(s))):
+        yield f"engines must be auto or apart with {', '.join(needs)}."
     if s.target_ongoing > s.max_ongoing:
         yield f"target_ongoing must be at most max_ongoing ({s.max_ongoing}), but is {s.target_ongoing}."
+
+
+def _needs_apart(s: Settings) -> Iterator[str]:
+    """What an ingress that holds its engines cannot do, as settings ask for it."""
+    if s.listener == "proxy":
+        yield "listener proxy"
+    for name in ("ingress_replicas", "min_replicas", "max_replicas"):
+        if (value := getattr(s, name)) != 1:
+            yield f"{name} {value}"
 
 
 def _impossible_devices(s: Settings) -> Iterator[str]:

@@ -18,7 +18,7 @@ from model.decode.options import DecodeOptions
 from service.api.application import build_api
 from service.api.ports import ModelInfo
 from service.errors import NotReady
-from service.ingress.backend import Backend, BackendOptions, ServedModel
+from service.ingress.backend import Backend, BackendOptions, Engines, ServedModel
 from service.ingress.calls import EngineCalls, RetryOptions
 from service.ingress.listener import Listener
 from service.languages import Pair
@@ -43,14 +43,17 @@ class Ingress:
         self._settings = settings
         self._source = MetricsSource("ingress")
         metrics = RequestMetrics(self._source.registry)
-        models = [
-            serve_model(Bundle.open(path), settings, handle, metrics)
-            for path, handle in zip(settings.bundles, translators, strict=True)
-        ]
+        self._translators = translators
+        bundles = [Bundle.open(path) for path in settings.bundles]
+        models = [serve_model(bundle, settings, self._engines(i, bundle, metrics)) for i, bundle in enumerate(bundles)]
         options = BackendOptions(ready_timeout=settings.ready_timeout_s)
         self._backend = Backend(models, metrics, self._scrape, options)
-        self._translators = translators
         self._introduction: asyncio.Task[None] | None = None
+
+    def _engines(self, index: int, bundle: Bundle, metrics: RequestMetrics) -> Engines:
+        """Who translates with `bundle`, the one at `index` of the settings."""
+        retry, name = RetryOptions(attempts=1 + self._settings.engine_retries), bundle.manifest.name
+        return EngineCalls(self._translators[index], retry, lambda: metrics.retried(name))
 
     def __serve_build_asgi_app__(self) -> Any:
         """Called by Serve after the constructor, in the event loop."""
@@ -109,8 +112,8 @@ class ListeningIngress(Ingress):
         await super().__del__()
 
 
-def serve_model(bundle: Bundle, settings: Settings, handle: Any, metrics: RequestMetrics) -> ServedModel:
-    """What the ingress must know of a bundle to serve it."""
+def serve_model(bundle: Bundle, settings: Settings, engines: Engines) -> ServedModel:
+    """What the ingress must know of a bundle to serve it with `engines`."""
     manifest, tokenizer = bundle.manifest, bundle.tokenizer()
     pairs = itertools.product(manifest.source_languages, manifest.target_languages)
     defaults = DecodeOptions(
@@ -134,8 +137,6 @@ def serve_model(bundle: Bundle, settings: Settings, handle: Any, metrics: Reques
         pipelines={
             pair: Pipeline(tokenizer, settings.max_source_tokens, pair.source, pair.target) for pair in info.pairs
         },
-        engines=EngineCalls(
-            handle, RetryOptions(attempts=1 + settings.engine_retries), lambda: metrics.retried(manifest.name)
-        ),
+        engines=engines,
         probe=tuple(tokenizer.encode("Test.")),
     )

@@ -58,12 +58,12 @@ class Started:
 SERVE = Started().command
 SERVICES = {
     "laptop": Started(),
+    "apart": Started((*SERVE, "--engines", "apart")),
     "proxy": Started((*SERVE, "--listener", "proxy")),
     "cluster": Started((*SERVE, "--listener", "proxy", "--host", "0.0.0.0"), CLUSTER),
-    "one process": Started(("tests.benchmarks.one_process",)),
 }
-"""The defaults of a laptop; the same behind Ray's Python proxy; behind HAProxy, with the options of the cluster; and
-all in one process without Ray, as a bound of what could still be gained."""
+"""The defaults of a laptop; the same with the engine in a replica of its own; that behind Ray's Python proxy; and
+behind HAProxy, with the options of the cluster."""
 
 
 @dataclass

@@ -15,18 +15,18 @@ import sys
 import pytest
 
 from model.errors import BundleError
-from service.app import build
+from service.app import _build, build
 from service.errors import SettingsError
 from service.local import _write_lines, claimed_port, interruptible, prepare
 from service.settings import Settings
 from tests.service.tiny_bundle import tiny_bundle
 
 
-def deployments(settings: Settings):
+def deployments(settings: Settings, listens: bool = False):
     """Every deployment of the application by its name."""
     from ray.serve._private.build_app import build_app
 
-    built = build_app(build(settings), name="dragoman", default_runtime_env={})
+    built = build_app(_build(settings, listens), name="dragoman", default_runtime_env={})
     return {deployment.name: deployment for deployment in built.deployments}
 
 
@@ -37,6 +37,24 @@ def test_there_is_an_ingress_and_one_engine_deployment_for_each_bundle(tmp_path)
     manifest.write_text(manifest.read_text().replace('"name": "tiny-en-de"', '"name": "other"'))
     found = deployments(Settings(bundles=(tiny_bundle(), other)))
     assert set(found) == {"ingress", "translator-tiny-en-de", "translator-other"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "apart"),
+    [({}, False), ({"engines": "apart"}, True), ({"max_replicas": 2}, True), ({"ingress_replicas": 2}, True)],
+)
+def test_an_ingress_that_listens_holds_its_engine_where_one_is_enough(asked: dict[str, object], apart: bool) -> None:
+    found = deployments(Settings(bundles=(tiny_bundle(),), engine_cpus=0.5, **asked), listens=True)
+    assert set(found) == {"ingress", "translator-tiny-en-de"} if apart else {"ingress"}
+    holder = found["translator-tiny-en-de" if apart else "ingress"]._replica_config
+    assert holder.ray_actor_options["num_cpus"] == 0.5
+
+
+def test_behind_a_proxy_engines_are_apart() -> None:
+    settings = Settings(bundles=(tiny_bundle(),))
+    assert set(deployments(settings)) == {"ingress", "translator-tiny-en-de"}
+    with pytest.raises(SettingsError, match="engines must be auto or apart where"):
+        build(Settings(bundles=(tiny_bundle(),), engines="within"))
 
 
 def test_two_bundles_of_one_name_are_refused(tmp_path):

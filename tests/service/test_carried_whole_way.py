@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -73,7 +72,7 @@ async def client(path: Path, engine: Engine | None = None):
         engine, _ = open_engine(bundle, settings, open_registry("engine"))
     registry = open_registry("ingress")
     metrics = RequestMetrics(registry)
-    model = replace(serve_model(bundle, settings, None, metrics), engines=engine)
+    model = serve_model(bundle, settings, engine)
     backend = Backend([model], metrics, lambda: asyncio.sleep(0, ""))
     api = build_api(backend, settings, HttpMetrics(open_registry("ingress")))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://test") as http:

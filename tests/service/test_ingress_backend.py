@@ -56,7 +56,7 @@ def make_backend(reply=echo, **options):
     registry = open_registry("ingress")
     metrics = RequestMetrics(registry)
     engines = Engines(reply)
-    model = replace(serve_model(Bundle.open(tiny_bundle()), settings, None, metrics), engines=engines)
+    model = serve_model(Bundle.open(tiny_bundle()), settings, engines)
 
     async def scrape() -> str:
         return exposition(take(registry))

@@ -7,7 +7,6 @@ import random
 import time
 from collections import Counter
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from itertools import pairwise
 
 import httpx
@@ -56,7 +55,7 @@ async def serving(path, **changes):
     registry = open_registry("engine")
     engine, _ = open_engine(bundle, settings, registry)
     metrics = RequestMetrics(open_registry("ingress"))
-    model = replace(serve_model(bundle, settings, None, metrics), engines=engine)
+    model = serve_model(bundle, settings, engine)
     backend = Backend([model], metrics, lambda: asyncio.sleep(0, ""))
     api = build_api(backend, settings, HttpMetrics(open_registry("ingress")))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://test") as http:

@@ -91,11 +91,29 @@ def test_a_misspelt_variable_is_named(monkeypatch):
         ({"provider": "cuda", "precision": "int8"}, "int8 graphs are made for the CPU"),
         ({"provider": "cuda", "operators": "native"}, "native ones are made for the CPU"),
         ({"precision": "f16"}, "f16 graphs are made for CUDA"),
+        ({"engines": "within", "max_replicas": 2}, "engines must be auto or apart with max_replicas 2"),
+        ({"engines": "within", "listener": "proxy"}, "engines must be auto or apart with listener proxy"),
     ],
 )
 def test_a_wrong_or_contradictory_setting_says_what_must_hold(flags, words):
     with pytest.raises(SettingsError, match=words):
         Settings.load(flags)
+
+
+@pytest.mark.parametrize(
+    ("flags", "within"),
+    [
+        ({}, True),
+        ({"engines": "apart"}, False),
+        ({"listener": "proxy"}, False),
+        ({"min_replicas": 0}, False),
+        ({"profile": "cluster"}, False),
+        ({"bundles": "one:two"}, False),
+        ({"bundles": "one:two", "engines": "within"}, True),
+    ],
+)
+def test_the_engine_is_held_by_an_ingress_that_needs_one(flags, within):
+    assert Settings.load(flags).holds_engines is within
 
 
 def test_all_that_is_wrong_is_said_at_once():

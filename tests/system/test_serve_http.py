@@ -29,7 +29,7 @@ LATE = [f"Boat {'and boat ' * n}left the harbour before the storm came, and nobo
 
 @pytest.fixture(scope="module", params=["ingress", "proxy"])
 def service(request):
-    """One engine replica with one slot and a short queue; before its ingress stands nothing, or Ray's proxy."""
+    """One engine with one slot and a short queue: within an ingress that listens, or apart and behind Ray's proxy."""
     running = RunningService(
         listener=request.param,
         bundles=endless_bundle(),
@@ -38,6 +38,7 @@ def service(request):
         max_batch_tokens=32,
         max_queued_tokens=256,
         ready_timeout_s=1,
+        graceful_shutdown_s=15,
     )
     yield running
     running.kill()
@@ -128,7 +129,9 @@ def test_a_caller_that_hangs_up_frees_its_slot(service):
 
 
 def test_an_engine_that_hangs_turns_readiness_red_and_green_again(service):
-    (engine,) = service.processes("ray::ServeReplica:dragoman:translator")
+    engine = next(iter(service.processes("ray::ServeReplica:dragoman:translator")), None)
+    if engine is None:
+        pytest.skip("an engine within its ingress does not hang alone")
     assert service.call("/readyz").status == 200
     os.kill(engine, signal.SIGSTOP)
     try:

@@ -94,11 +94,11 @@ def fill(service: RunningService) -> None:
 
 
 def level(service: RunningService) -> dict[str, int]:
-    """Bytes of memory that each kind of replica holds, all callers being gone, after the same work."""
+    """Bytes of memory that each replica holds, all callers being gone, after the same work."""
     fill(service)
     found = {}
-    for kind in ("ingress", "translator"):
-        (pid,) = service.processes(f"ray::ServeReplica:dragoman:{kind}")
+    for pid, command in service.processes("ray::ServeReplica").items():
+        kind = command.rpartition(":")[2]
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         found[kind] = 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
     return found
