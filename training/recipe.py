@@ -169,14 +169,10 @@ class PublishRecipe:
 def read_recipe(path: Path, overrides: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
     """The sections of `path`, with `section.key=value` overrides (values in TOML; a bare word is a string).
 
-    A section within a section is reached by more dots: `source.tatoeba.path=FILE`.
+    A section within a section is reached by more dots: `source.tatoeba.path=FILE`. A recipe that names another of its
+    folder as its `base` says only what is different there.
     """
-    try:
-        sections: dict[str, dict[str, Any]] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise RecipeError(f"a recipe must be at {path}, but there is no file.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RecipeError(f"{path} must be TOML, but is not: {error}.") from error
+    sections = _read(path)
     for override in overrides:
         name, equals, value = override.partition("=")
         *tables, key = name.split(".")
@@ -189,6 +185,36 @@ def read_recipe(path: Path, overrides: Sequence[str] = ()) -> dict[str, dict[str
                 raise RecipeError(f"{override!r} must name a section, but {step} is a single value.")
         table[key] = _value(value)
     return sections
+
+
+def _read(path: Path, above: tuple[Path, ...] = ()) -> dict[str, dict[str, Any]]:
+    """The sections of `path` over those of its base; `above` are the recipes that it is a base of."""
+    try:
+        sections: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise RecipeError(f"a recipe must be at {path}, but there is no file.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path} must be TOML, but is not: {error}.") from error
+    base = sections.pop("base", None)
+    if base is None:
+        return sections
+    if not isinstance(base, str) or Path(base).name != base:
+        raise RecipeError(f"base in {path} must name a recipe of the same folder, but is {base!r}.")
+    if path in above:
+        raise RecipeError(f"a recipe must not be its own base, but {path} is.")
+    return _over(_read(path.with_name(base), (*above, path)), sections)
+
+
+def _over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Tables of tables, `above` where both have a value."""
+    both = {
+        name: _over(below[name], above[name]) for name in below.keys() & above.keys() if _tables(below, above, name)
+    }
+    return {**below, **above, **both}
+
+
+def _tables(below: dict[str, Any], above: dict[str, Any], name: str) -> bool:
+    return isinstance(below[name], dict) and isinstance(above[name], dict)
 
 
 def _value(text: str) -> Any:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,14 +23,48 @@ RECIPES = sorted((Path(__file__).resolve().parents[2] / "training" / "recipes").
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_every_recipe_of_the_house_is_understood_by_every_step(path: Path) -> None:
-    values = read_recipe(path)
-    assert languages(values) == (load_recipe(path).source, load_recipe(path).target)
+    values, corpus = read_recipe(path), load_recipe(path)
+    pair = languages(values)
+    assert (corpus.source, corpus.target) == (pair[::-1] if corpus.corpus.reversed else pair)
     vocabulary = section(SubwordOptions, "tokenizer", values.get("tokenizer", {})).vocab_size
     assert model_config(values["model"], vocabulary).vocab_size == vocabulary
     assert section(FitRecipe, "fit", values["fit"]).updates > 0
     assert section(PublishRecipe, "publish", values["publish"]).name
     assert section(ProtectRecipe, "protect", values.get("protect", {})).enabled
     assert 0 <= section(NoiseRecipe, "noise", values.get("noise", {})).carried < 1
+
+
+def test_a_recipe_says_only_what_is_different_from_its_base(tmp_path: Path) -> None:
+    (tmp_path / "first.toml").write_text('[fit]\nupdates = 5\nwarmup = 2\n[publish]\nname = "first"\nsamples = ["a"]\n')
+    (tmp_path / "second.toml").write_text(
+        'base = "first.toml"\n[fit]\nwarmup = 3\n[publish]\nsamples = []\n[model]\nheads = 2\n'
+    )
+    (tmp_path / "third.toml").write_text('base = "second.toml"\n[fit]\nseed = 4\n')
+    assert read_recipe(tmp_path / "third.toml", ["fit.warmup=9"]) == {
+        "fit": {"updates": 5, "warmup": 9, "seed": 4},
+        "publish": {"name": "first", "samples": []},
+        "model": {"heads": 2},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('base = "elsewhere/one.toml"', "must name a recipe of the same folder"),
+        ("base = 3", "must name a recipe of the same folder"),
+        ('base = "lost.toml"', "there is no file"),
+        ('base = "here.toml"', "must not be its own base"),
+    ],
+)
+def test_a_base_that_cannot_be_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "here.toml").write_text(text)
+    with pytest.raises(RecipeError, match=message):
+        read_recipe(tmp_path / "here.toml")
+
+
+def test_both_directions_of_a_pair_have_one_corpus() -> None:
+    one, other = (load_recipe(RECIPES[0].with_name(f"{name}.toml")) for name in ("en-de", "de-en"))
+    assert replace(other, corpus=replace(other.corpus, reversed=False)) == one
 
 
 def test_fine_tuning_never_heats_a_network_to_where_it_began() -> None:

@@ -147,6 +147,9 @@ class CorpusSection:
     nobody else does becomes that test set, and their text domains are barred from every other package too."""
     near_duplicate: float = 0.7
     """Jaccard similarity of word sets from which a training row counts as a copy of a held-out one."""
+    reversed: bool = False
+    """The corpus is read the other way round, from the target's language to the source's, which gives the same files:
+    for a pair whose texts are easier to describe in the other direction."""
     seed: str = "dragoman"
     """Salt of the hash that picks held-out and capped rows."""
 
@@ -212,7 +215,10 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> CorpusRecipe:
     if unknown := sorted(set(sections) - _SECTIONS - _OTHER_SECTIONS):
         known = ", ".join(sorted(_SECTIONS | _OTHER_SECTIONS))
         raise CorpusError(f"{path} must hold the sections of a recipe ({known}), but also has {', '.join(unknown)}.")
+    corpus = section(CorpusSection, "corpus", sections.get("corpus", {}))
     source, target = languages(sections)
+    if corpus.reversed:
+        source, target = target, source
     sources = _tables(sections, "source")
     return CorpusRecipe(
         source=source,
@@ -221,7 +227,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> CorpusRecipe:
             section(SourceRecipe, f"source.{name}", {"group": name, **values, "name": name})
             for name, values in sources.items()
         ),
-        corpus=section(CorpusSection, "corpus", sections.get("corpus", {})),
+        corpus=corpus,
         cleaning=section(CleaningRecipe, "cleaning", sections.get("cleaning", {})),
         holdouts={
             name: section(HoldoutRecipe, f"holdout.{name}", values)
