@@ -367,3 +367,13 @@ def test_pages_dictionaries_memories_and_json_lines_come_together(tmp_path: Path
         ("memory.tmx", 1),
         ("rows.jsonl", 1),
     ]
+
+
+def test_a_corpus_that_is_read_the_other_way_round_has_the_same_files(folder: Path) -> None:
+    one = build(folder, out="one")
+    turned = ("languages.source=de", "languages.target=en", "corpus.reversed=true")
+    other = build(folder, *turned, out="other")
+    names = sorted(path.name for path in one.iterdir())
+    assert names == sorted(path.name for path in other.iterdir())
+    for name in names:
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name

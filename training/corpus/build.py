@@ -47,7 +47,7 @@ def build_corpus(
     `progress`, bars are shown on a terminal. Raises `CorpusError`; then `out` holds no report, the mark of a finished
     corpus.
     """
-    place = cache.expanduser().absolute()
+    recipe, place = recipe.as_read(), cache.expanduser().absolute()
     store = PackageStore(place)
     store.prefetch([*recipe.corpus.reserved, *(name for source in recipe.sources for name in source.packages)])
     reader = Reader(recipe, store, DownloadStore(place / DOWNLOADS, progress=progress), progress)

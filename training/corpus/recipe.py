@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -199,6 +199,12 @@ class CorpusRecipe:
                 f"names {', '.join(unknown)}."
             )
 
+    def as_read(self) -> CorpusRecipe:
+        """The recipe in the direction in which its corpus is read."""
+        if not self.corpus.reversed:
+            return self
+        return replace(self, source=self.target, target=self.source, corpus=replace(self.corpus, reversed=False))
+
     def resolve(self, path: str) -> Path:
         """`path` of a source as the file system knows it."""
         return self.folder / Path(path).expanduser()
@@ -217,8 +223,6 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> CorpusRecipe:
         raise CorpusError(f"{path} must hold the sections of a recipe ({known}), but also has {', '.join(unknown)}.")
     corpus = section(CorpusSection, "corpus", sections.get("corpus", {}))
     source, target = languages(sections)
-    if corpus.reversed:
-        source, target = target, source
     sources = _tables(sections, "source")
     return CorpusRecipe(
         source=source,
