@@ -17,6 +17,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 SYSTEM = Path(__file__).parent / "system"
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in its own
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Where several processes share the suite, a file stays in one, and all that starts a service in the same one.
 
