@@ -18,8 +18,8 @@ help: ## list the verbs
 serve: $(VENV)/.serve $(VENV)/.operators ## set up what serving needs (no torch) and serve on 127.0.0.1:8000; Ctrl-C ends it
 	@exec $(BIN)/dragoman serve $(ARGS)
 
-test: $(VENV)/.dev $(VENV)/.operators ## set up everything and run the whole suite, in two processes; ARGS goes to pytest instead
-	@exec $(BIN)/python -m pytest $(or $(ARGS),-n 2 --dist loadgroup --no-loadscope-reorder)
+test: $(VENV)/.dev $(VENV)/.operators ## set up everything and run the whole suite; ARGS goes to pytest
+	@exec $(BIN)/python -m pytest $(ARGS)
 
 check: $(VENV)/.dev ## lint, formatting, types; alert rules too where promtool is installed
 	$(BIN)/ruff check .

@@ -2,34 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from model.ports import CPU_OPERATORS, Operators
 from model.runtime.native.build import obstacle
-
-if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch, of which there are as many now as there are processes
-
-SYSTEM = Path(__file__).parent / "system"
-
-
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in its own
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where several processes share the suite, a file stays in one, and all that starts a service in the same one.
-
-    That one begins with it, for it takes longest.
-    """
-    items.sort(key=_is_of_the_system, reverse=True)
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("system" if _is_of_the_system(item) else str(item.path)))
-
-
-def _is_of_the_system(item: pytest.Item) -> bool:
-    return item.path.is_relative_to(SYSTEM)
 
 
 @pytest.fixture(scope="module", params=CPU_OPERATORS)
