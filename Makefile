@@ -18,8 +18,14 @@ help: ## list the verbs
 serve: $(VENV)/.serve $(VENV)/.operators ## set up what serving needs (no torch) and serve on 127.0.0.1:8000; Ctrl-C ends it
 	@exec $(BIN)/dragoman serve $(ARGS)
 
-test: $(VENV)/.dev $(VENV)/.operators ## set up everything and run the whole suite; ARGS goes to pytest
+test: $(VENV)/.dev $(VENV)/.operators ## set up everything and run the whole suite; ARGS goes to pytest instead
+ifeq ($(strip $(ARGS)),)
+	@mkdir -p build; $(BIN)/python -m pytest tests/system >build/system.log 2>&1 & system=$$!; \
+	  $(BIN)/python -m pytest --ignore tests/system; rest=$$?; wait $$system; system=$$?; cat build/system.log; \
+	  exit $$((rest | system))
+else
 	@exec $(BIN)/python -m pytest $(ARGS)
+endif
 
 check: $(VENV)/.dev ## lint, formatting, types; alert rules too where promtool is installed
 	$(BIN)/ruff check .
