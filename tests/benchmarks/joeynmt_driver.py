@@ -7,6 +7,7 @@ Writes one line for each training batch into the file COUNTS: real target tokens
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from joeynmt.__main__ import main
 from joeynmt.training import TrainManager
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which it saves at; a background shell has it ignored
     counts = Path(sys.argv.pop(1)).open("w", encoding="utf-8")  # noqa: SIM115  # until the end of the process
     train_step = TrainManager._train_step
 
