@@ -98,7 +98,7 @@ def level(service: RunningService) -> dict[str, int]:
     fill(service)
     found = {}
     for pid, command in service.processes("ray::ServeReplica").items():
-        kind = command.rpartition(":")[2]
+        kind = command.rpartition(":")[2].strip(" \0")
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         found[kind] = 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
     return found
