@@ -26,6 +26,9 @@ from model.ports import TOP_K_BLOCK as BLOCK
 
 QUERY_KEY_VALUE = ("w_q", "w_k", "w_v")
 GATED = ("w_1", "w_g")
+PROJECTION_SITE = "decoder.output"
+SHARED_TABLE = "target_embedding.weight"
+"""One constant for the target embedding and a tied float32 projection."""
 
 SubLayer = Callable[[str, str], str]
 """(input, residual) -> residual + SubLayer(input)."""
@@ -64,9 +67,11 @@ class PartsWriter(Protocol):
         """residual + activation(x W_1 + b_1) W_2 + b_2: (…, D) -> (…, D)."""
         ...
 
-    def best(self, logits: str, k: str) -> tuple[str, str]:
-        """The `k` (1) largest of the log-softmax of logits (…, V'), best first, ties to the lower id, and their ids:
-        two of (B, W, k)."""
+    def best(self, x: str, k: str) -> tuple[str, str]:
+        """The `k` (1) largest of the log-softmax of what `x` (…, D) predicts, best first, ties to the lower id.
+
+        Values and ids, (B, W, k) each.
+        """
         ...
 
 
@@ -177,6 +182,19 @@ class BlockWriter:
         """The map W^O after the heads, added to the residual: (…, D) -> (…, D)."""
         site = f"{prefix}.joined"
         return self.linear_map(self.linear.prepare(x, site), site, f"{prefix}.w_o", then=Epilogue(residual=residual))
+
+    def projection(self) -> tuple[str, tuple[Array, Array]]:
+        """The map to logits: its name, and weight (V', D) and bias (V'), which is -inf where no token may be predicted.
+
+        A tied one takes the name of the embedding, so that one constant serves both.
+        """
+        name = SHARED_TABLE.removesuffix(".weight") if self.config.tie_embeddings else "projection"
+        return name, (pad_rows(self.weights.projection), forbidden(self.config))
+
+    def logits(self, x: str) -> str:
+        """(…, D) -> (…, V')."""
+        prepared = self.linear.prepare(x, PROJECTION_SITE)
+        return self.linear.apply(prepared, PROJECTION_SITE, *self.projection(), PLAIN)
 
     def feed_forward(self, x: str, prefix: str, residual: str) -> str:
         """residual + activation(x W_1 + b_1) W_2 + b_2: (…, D) -> (…, D)."""

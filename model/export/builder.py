@@ -8,19 +8,16 @@ from pathlib import Path
 
 from model.config import ModelConfig
 from model.export.attending import attend_openly
-from model.export.blocks import BlockWriter, LayerWriter, PartsWriter, forbidden, pad_rows
+from model.export.blocks import SHARED_TABLE, BlockWriter, LayerWriter, PartsWriter
 from model.export.cuda import CudaParts, DeviceLinear
 from model.export.graph import GraphWriter
-from model.export.linear import PLAIN, FloatLinear, Int8Linear, LinearWriter
+from model.export.linear import FloatLinear, Int8Linear, LinearWriter
 from model.export.native import NativeInt8Linear, NativeParts
 from model.export.quantisation import Range
 from model.export.stock import StockParts
 from model.export.weightfile import WeightFile
 from model.export.weights import Weights
 from model.ports import Operators, PortSheet, Precision, Role, cross_names, inner_type, port_sheet
-
-SHARED_TABLE = "target_embedding.weight"
-"""One constant for the target embedding and a tied float32 projection."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +102,9 @@ def build_decoder(blueprint: Blueprint, path: Path, constants: WeightFile, atten
     where = _lane_positions(graph) if config.positions == "rotary" else ""
     for i in range(config.decoder_layers):
         x = _decoder_layer(write, x, (i, where), attending == i)
-    _head(write, write.final_norm(x, "decoder.norm"))
+    log_probs, ids = write.parts.best(write.final_norm(x, "decoder.norm"), "k")  # (…, D) -> two of (B, W, k)
+    graph.output(log_probs, "log_probs")
+    graph.output(ids, "ids")
     graph.save(path, blueprint.sheet("decoder" if attending is None else "attending"), constants)
 
 
@@ -135,16 +134,3 @@ def _decoder_layer(write: LayerWriter, x: str, place: tuple[int, str], attending
     x = write.residual(x, f"{prefix}.norm_self", self_attention)
     x = write.residual(x, f"{prefix}.norm_cross", cross_attention)
     return write.feed_forward(x, prefix)
-
-
-def _head(write: LayerWriter, x: str) -> None:
-    """Projection, log-softmax over what may be predicted, and the k best: (…, D) -> two of (B, W, k)."""
-    blocks, config = write.blocks, write.blocks.config
-    site = "decoder.output"
-    rows = (pad_rows(blocks.weights.projection), forbidden(config))
-    # A tied projection takes the name of the embedding, so that one constant serves both.
-    name = SHARED_TABLE.removesuffix(".weight") if config.tie_embeddings else "projection"
-    logits = blocks.linear.apply(blocks.linear.prepare(x, site), site, name, rows, PLAIN)  # (…, D) -> (…, V')
-    values, ids = write.parts.best(logits, "k")  # (…, V') -> two of (B, W, k)
-    blocks.graph.output(values, "log_probs")
-    blocks.graph.output(ids, "ids")

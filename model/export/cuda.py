@@ -104,8 +104,9 @@ class CudaParts(StockParts):
             return fused
         return self._graph.node("LayerNormalization", x, *weights, axis=-1, epsilon=epsilon)
 
-    def best(self, logits: str, k: str) -> tuple[str, str]:
+    def best(self, x: str, k: str) -> tuple[str, str]:
         """Log-softmax in float32, then `top_k_of_blocks`."""
+        logits = self._blocks.logits(x)
         if self._linear.dtype != np.float32:
             logits = self._graph.node("Cast", logits, to=1)
         log_probs = self._graph.node("LogSoftmax", logits, axis=-1)

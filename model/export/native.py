@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from model.config import ModelConfig
-from model.export.blocks import BlockWriter
+from model.export.blocks import PROJECTION_SITE, BlockWriter
 from model.export.graph import NATIVE, GraphWriter
 from model.export.linear import Epilogue, QuantisedSites
 from model.export.quantisation import Range
@@ -63,6 +63,13 @@ class NativeInt8Linear:
         constants = [*self._sites.constants(names[0], weights[0]), *self._sites.constants(names[1], weights[1])]
         attributes = {"scale": scale, "zero": zero, "hidden_scale": hidden_scale}
         return self._graph.node(f"{NATIVE}:FeedForward", x, *constants, residual, **attributes)
+
+    def best(self, x: str, site: str, name: str, weights: Maps, k: str) -> tuple[str, str]:
+        """The k best of log-softmax(x W + b), whose numbers never lie in memory: (B, W, D) -> two of (B, W, k)."""
+        scale, zero = self._sites.scale_and_zero(site)
+        inputs = (x, *self._sites.constants(name, weights), k)
+        values, ids = self._graph.nodes(f"{NATIVE}:LinearTopLogProbs", inputs, 2, scale=scale, zero=zero)
+        return values, ids
 
 
 class NativeParts:
@@ -122,9 +129,12 @@ class NativeParts:
         weights = (blocks.weights.linear(names[0]), blocks.weights.linear(names[1]))
         return linear.feed_forward(x, (f"{prefix}.input", f"{prefix}.hidden"), names, weights, residual)
 
-    def best(self, logits: str, k: str) -> tuple[str, str]:
-        """One node; see `PartsWriter`."""
-        logits = self._blocks.rows(logits, self._scored)  # (…, V') -> (B, W, V')
+    def best(self, x: str, k: str) -> tuple[str, str]:
+        """One node in int8, projection and all; else the one after the projection. See `PartsWriter`."""
+        blocks = self._blocks
+        if isinstance(blocks.linear, NativeInt8Linear):
+            return blocks.linear.best(x, PROJECTION_SITE, *blocks.projection(), k)
+        logits = blocks.rows(blocks.logits(x), self._scored)  # (…, V') -> (B, W, V')
         values, ids = self._graph.nodes(f"{NATIVE}:TopLogProbs", (logits, k), 2)
         return values, ids
 

@@ -17,8 +17,7 @@ from onnx import numpy_helper
 from model.bundle import Bundle
 from model.config import ModelConfig
 from model.errors import ExportError
-from model.export.blocks import GATED, QUERY_KEY_VALUE
-from model.export.builder import SHARED_TABLE
+from model.export.blocks import GATED, QUERY_KEY_VALUE, SHARED_TABLE
 from model.export.weights import Array, expected_shapes, folded
 
 Constants = Mapping[str, NDArray[Any]]

@@ -63,9 +63,9 @@ class StockParts:
         """See `BlockWriter.feed_forward`."""
         return self._blocks.feed_forward(x, prefix, residual)
 
-    def best(self, logits: str, k: str) -> tuple[str, str]:
+    def best(self, x: str, k: str) -> tuple[str, str]:
         """Log-softmax over all, then `top_k`."""
-        log_probs = self._graph.node("LogSoftmax", logits, axis=-1)
+        log_probs = self._graph.node("LogSoftmax", self._blocks.logits(x), axis=-1)
         log_probs = self._blocks.rows(log_probs, self._scored)  # (…, V') -> (B, W, V')
         return top_k(self._graph, log_probs, self._blocks.padded_vocabulary, k)
 

@@ -215,6 +215,22 @@ def best(native: bool, far: bool, rows: int, vocabulary: int, k: int) -> tuple[G
     return graph, 1
 
 
+def predict(native: bool, far: bool, rows: int, inputs: int, vocabulary: int, k: int) -> tuple[Graph, int]:
+    graph, count = linear(native, False, rows, inputs, vocabulary)
+    chosen, _ = best(native, False, rows, vocabulary, k)
+    if native:
+        (map_,) = graph.nodes
+        graph.nodes = []
+        graph.add("LinearTopLogProbs", [*map_.input, "k"], ["values", "ids"], NATIVE, scale=0.03, zero=128)
+    else:
+        for node in chosen.nodes:
+            node.input[:] = ["y0" if name == "logits" else name for name in node.input]
+        graph.nodes += chosen.nodes
+        graph.constants |= chosen.constants
+    graph.inputs["k"], graph.outputs = chosen.inputs["k"], chosen.outputs
+    return graph, count
+
+
 def norm(native: bool, far: bool, rows: int, width: int) -> tuple[Graph, int]:
     rng, graph = np.random.default_rng(0), Graph()
     for name in ("x", "residual"):
@@ -268,6 +284,11 @@ CASES: dict[str, list[tuple[str, Callable[..., tuple[Graph, int]], bool, tuple[o
     "best": [
         (f"{rows} x {vocabulary}, k = {k}", best, False, (rows, vocabulary, k))
         for vocabulary in (8064, 32000)
+        for rows, k in ((1, 1), (32, 1), (128, 8))
+    ],
+    "predict": [
+        (f"{rows} x {inputs} x {vocabulary}, k = {k}", predict, False, (rows, inputs, vocabulary, k))
+        for inputs, vocabulary in ((256, 8064), (512, 32000))
         for rows, k in ((1, 1), (32, 1), (128, 8))
     ],
     "norm": [(f"{rows} x {d}", norm, False, (rows, d)) for d in (256, 512) for rows in (1, 32, 800)],

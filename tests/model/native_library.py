@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +34,16 @@ def operators() -> Path:
     if reason := obstacle(found):
         pytest.skip(reason)
     return found
+
+
+@contextmanager
+def tiles(allowed: bool) -> Iterator[bool]:
+    """Products on matrix tiles are allowed or forbidden meanwhile; gives whether they are there."""
+    allow = ctypes.CDLL(str(operators())).dragoman_tiles
+    try:
+        yield bool(allow(int(allowed)))
+    finally:
+        allow(1)
 
 
 def native(kind: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: object) -> onnx.NodeProto:

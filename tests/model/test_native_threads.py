@@ -79,10 +79,17 @@ def cases() -> dict[str, Case]:
         "best": Case(
             "TopLogProbs", {"logits": normal(rows, lanes, 9000), "k": np.array([40])}, ("log_probs:f", "ids:l")
         ),
+        "predicted": Case(
+            "LinearTopLogProbs",
+            {"x": normal(rows, lanes, 512)},
+            ("log_probs:f", "ids:l"),
+            constants=weights(rng, "", 512, 9000) | {"k": np.array([40])},
+            attributes={"scale": 0.03, "zero": 120},
+        ),
     }
 
 
-@pytest.mark.parametrize("name", ["linear", "feed-forward", "tree", "cross", "self", "best"])
+@pytest.mark.parametrize("name", ["linear", "feed-forward", "tree", "cross", "self", "best", "predicted"])
 def test_several_threads_give_the_bits_of_one(name):
     case = cases()[name]
     (expected,) = case.run(threads=1)

@@ -36,7 +36,7 @@ ENTRY = "library.cpp"
 
 # No contraction: whether a product and a sum are rounded once or twice is said in the source, not chosen.
 _FLAGS = ("-O3", "-std=c++17", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off")
-_KERNELS = (*(f"-mavx512{part}" for part in ("f", "bw", "dq", "vl", "vnni")), "-mfma")
+_KERNELS = (*(f"-mavx512{part}" for part in ("f", "bw", "dq", "vl", "vnni")), "-mfma", "-mamx-tile", "-mamx-int8")
 
 
 def build(destination: Path = LIBRARY) -> Path:

@@ -26,7 +26,7 @@ void FeedForward::compute(const Call& call) const {
     shape[x.axes - 1] = n;  // (…, K) -> (…, N)
     FloatSink sink({n, n, 1}, false, residual.data, call.output<float>(0, shape, x.axes));
     struct Hidden;
-    uint8_t* hidden = scratch<Hidden, uint8_t>(std::min(rows, kChunk) * outer_.stride());
+    uint8_t* hidden = scratch<Hidden, uint8_t>(outer_.room(rows));
     const Quantiser quantiser(hidden_scale_, 0);
     const ByteSink bytes_sink(quantiser, hidden, outer_.stride());
     in_chunks(x.data, rows, inner_, Quantiser(scale_, int32_t(zero_)), [&](int64_t begin, int64_t count, const uint8_t* bytes) {

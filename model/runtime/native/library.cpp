@@ -2,6 +2,7 @@
 #include "add_norm.h"
 #include "cross_attention.h"
 #include "feed_forward.h"
+#include "linear_top_log_probs.h"
 #include "quantized_linear.h"
 #include "self_attention.h"
 #include "top_log_probs.h"
@@ -41,7 +42,7 @@ EXPORTED OrtStatus* RegisterCustomOps(OrtSessionOptions* options, const OrtApiBa
             OrtCustomOpDomain* made = nullptr;
             check(api, ort::create_domain(api, "dragoman", &made));
             for (const OrtCustomOp* op : {one<QuantizedLinear>(), one<FeedForward>(), one<TreeAttention>(), one<CrossAttention>(),
-                                          one<SelfAttention>(), one<TopLogProbs>(), one<AddNorm>()}) {
+                                          one<SelfAttention>(), one<TopLogProbs>(), one<LinearTopLogProbs>(), one<AddNorm>()}) {
                 check(api, ort::add_to_domain(api, made, op));
             }
             return made;

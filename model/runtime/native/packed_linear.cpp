@@ -23,7 +23,7 @@ PackedLinear::PackedLinear(const Node& node, size_t input, float scale, int64_t 
     require(inputs_ >= 1 && inputs_ <= kMostInputs, "K must be from 1 to 65536.");
     require(zero >= 0 && zero <= 255, "zero must be from 0 to 255.");
     require(scale > 1e-30f && scale < 1e30f, "scale must be above 0, from 1e-30 to 1e30.");
-    groups_ = (inputs_ + kGroup - 1) / kGroup;
+    groups_ = (inputs_ + tiles::kInputs - 1) / tiles::kInputs * tiles::kInputs / kGroup;
     panels_ = (outputs_ + kPanel - 1) / kPanel;
     pack(weight.data, zero);
     const int64_t padded = panels_ * kPanel;

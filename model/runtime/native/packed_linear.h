@@ -1,7 +1,8 @@
 // One linear map of unsigned bytes: its weight as the product wants it, and the product.
 //
 // A weight is kept as panels of 64 outputs, in each four inputs of an output side by side. Where the outputs go, and what is
-// done to them before, is the business of a sink. It gives a place for a panel, which takes sixteen outputs of a row at a time.
+// done to them before, is the business of a sink. It gives a place for a panel, which takes sixteen outputs of a row at a time
+// and hears when that was all.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 
 #include "operator.h"
 #include "simd.h"
+#include "tiles.h"
 
 namespace dragoman {
 
@@ -18,6 +20,7 @@ inline constexpr int64_t kLine = 64;      // bytes of a cache line
 inline constexpr int64_t kMostRows = 6;   // 6 rows · 4 registers of sums leave room for weights and one input
 inline constexpr int64_t kChunk = 96;     // rows that are multiplied together: their bytes stay in the second cache
 inline constexpr int64_t kAhead = 4096;   // bytes by which a single pass over the weights fetches ahead
+inline constexpr int64_t kFewest = 10;    // rows from which on tiles are faster than vectors, where there are tiles
 
 // sum += Σ₄ x · w, unsigned by signed bytes. As the intrinsic, but compilers copy that one's sums to and fro.
 inline void add_products(__m512i& sum, __m512i x, __m512i w) { asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w)); }
@@ -29,34 +32,49 @@ public:
 
     int64_t inputs() const { return inputs_; }
     int64_t outputs() const { return outputs_; }
+    int64_t panels() const { return panels_; }
     // Bytes from one row of input to the next: whole cache lines.
-    int64_t stride() const { return (groups_ * kGroup + kLine - 1) / kLine * kLine; }
+    int64_t stride() const { return groups_ * kGroup; }
+    // Bytes that a chunk of at most so many rows takes: whole tiles.
+    int64_t room(int64_t rows) const { return (std::min(rows, kChunk) + tiles::kRows - 1) / tiles::kRows * tiles::kRows * stride(); }
 
-    // Rows (rows, K) by the weight (K, N), with scales and bias; `rows` is at most kChunk.
+    // Rows (rows, K) by the weight (K, N), with scales and bias; `rows` is at most kChunk, and `bytes` is of the size
+    // `room(rows)`.
     //
-    // Panel after panel, shared out to the threads; in each block after block of rows. All blocks of a panel together fetch
-    // the next one.
+    // Panel after panel, in each block after block of rows; all blocks of a panel together fetch the next one. Panels are
+    // shared out to the threads in so many parts, 0 being as many as there are panels.
     template <class Sink>
-    void multiply(const Call& call, const uint8_t* bytes, int64_t rows, const Sink& sink) const {
-        const int64_t blocks = (rows + kMostRows - 1) / kMostRows, size = panel_bytes();
-        call.parallel(panels_, rows * size * panels_, [&](int64_t panel) {
-            const int8_t* weights = weights_.data() + panel * size;
-            const auto place = sink.place(panel * kPanel);
-            for (int64_t i = 0; i < blocks; ++i) {
-                const Block at{bytes, rows * i / blocks, rows * (i + 1) / blocks, panel};
-                if (blocks == 1)
-                    block<4>(at, weights + kAhead, place);
-                else if (blocks == 2)
-                    block<2>(at, weights + size + i * size / 2, place);
-                else if (i < 4)
-                    block<1>(at, weights + size + i * size / 4, place);
-                else
-                    block<0>(at, weights, place);
+    void multiply(const Call& call, const uint8_t* bytes, int64_t rows, const Sink& sink, int64_t parts = 0) const {
+        const bool in_tiles = rows >= kFewest && tiles::available();
+        if (!parts) parts = panels_;
+        call.parallel(parts, rows * panel_bytes() * panels_, [&](int64_t part) {
+            for (int64_t panel = panels_ * part / parts; panel < panels_ * (part + 1) / parts; ++panel) {
+                const auto place = sink.place(panel, part);
+                in_tiles ? by_tiles(bytes, rows, panel, place) : by_vectors(bytes, rows, panel, place);
+                place.end(rows);
             }
         });
     }
 
 private:
+    // From sixteen sums to outputs: those of register `v` of a panel.
+    struct Finish {
+        Finish(const PackedLinear& map, int64_t panel, int v) : Finish(map, panel * kPanel + v * kLanes) {}
+        Finish(const PackedLinear& map, int64_t column)
+            : lanes(first(map.outputs_ - column)),
+              start(_mm512_load_si512(&map.start_[column])),
+              scale(_mm512_load_ps(&map.scales_[column])),
+              bias(_mm512_load_ps(&map.bias_[column])) {}
+
+        __m512 operator()(__m512i sum) const {
+            return _mm512_add_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(sum), scale), bias);
+        }
+
+        const __mmask16 lanes;
+        const __m512i start;
+        const __m512 scale, bias;
+    };
+
     struct Block {
         const uint8_t* bytes;
         int64_t from, to;  // rows
@@ -65,6 +83,48 @@ private:
 
     int64_t panel_bytes() const { return groups_ * kPanel * kGroup; }
     void pack(const int8_t* weight, int64_t zero);
+
+    // (rows, K) by one panel (K, 64) -> (rows, 64), on tiles.
+    template <class Place>
+    void by_tiles(const uint8_t* bytes, int64_t rows, int64_t panel, const Place& place) const {
+        constexpr int64_t kMost = 2 * tiles::kRows, kPairs = tiles::kInputs * kPanel / (2 * kLine);
+        alignas(kLine) int32_t sums[kMost * kPanel];
+        const int64_t blocks = (rows + kMost - 1) / kMost;
+        const int8_t *weights = weights_.data() + panel * panel_bytes(), *next = weights + panel_bytes();
+        const std::array<Finish, 4> finish{{{*this, panel, 0}, {*this, panel, 1}, {*this, panel, 2}, {*this, panel, 3}}};
+        tiles::configure();
+        for (int64_t i = 0; i < blocks; ++i) {
+            const int64_t from = i * kMost, count = std::min(rows - from, kMost);
+            const int64_t begin = kPairs * i / blocks / 8 * 8, end = kPairs * (i + 1) / blocks / 8 * 8;
+            const tiles::Ahead ahead{next + begin * groups_ / 16 * 2 * kLine, end - begin};
+            const auto multiply = count > tiles::kRows ? tiles::multiply_32 : tiles::multiply_16;
+            multiply(bytes + from * stride(), stride(), weights, groups_ * kGroup, ahead, sums);
+            for (int64_t r = 0; r < count; ++r) {
+                for (int v = 0; v < 4; ++v) {
+                    const __m512i sum = _mm512_load_si512(sums + r * kPanel + v * kLanes);
+                    place.put(from + r, v, finish[v].lanes, finish[v](_mm512_add_epi32(sum, finish[v].start)));
+                }
+            }
+        }
+    }
+
+    // The same on vectors.
+    template <class Place>
+    void by_vectors(const uint8_t* bytes, int64_t rows, int64_t panel, const Place& place) const {
+        const int64_t blocks = (rows + kMostRows - 1) / kMostRows, size = panel_bytes();
+        const int8_t* weights = weights_.data() + panel * size;
+        for (int64_t i = 0; i < blocks; ++i) {
+            const Block at{bytes, rows * i / blocks, rows * (i + 1) / blocks, panel};
+            if (blocks == 1)
+                block<4>(at, weights + kAhead, place);
+            else if (blocks == 2)
+                block<2>(at, weights + size + i * size / 2, place);
+            else if (i < 4)
+                block<1>(at, weights + size + i * size / 4, place);
+            else
+                block<0>(at, weights, place);
+        }
+    }
 
     template <int ahead, class Place>
     void block(const Block& at, const int8_t* next, const Place& place) const {
@@ -109,20 +169,15 @@ private:
         }
 #pragma GCC unroll 8
         for (int v = 0; v < 4; ++v) {
-            const int64_t n = column + v * kLanes;
-            const __mmask16 lanes = first(outputs_ - n);
-            const __m512 scale = _mm512_load_ps(&scales_[n]), bias = _mm512_load_ps(&bias_[n]);
+            const Finish finish(*this, at.panel, v);
 #pragma GCC unroll 8
-            for (int r = 0; r < rows; ++r) {
-                const __m512 y = _mm512_add_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(sum[r][v]), scale), bias);
-                place.put(at.from + r, v, lanes, y);
-            }
+            for (int r = 0; r < rows; ++r) place.put(at.from + r, v, finish.lanes, finish(sum[r][v]));
         }
     }
 
     int64_t inputs_ = 0;   // K
     int64_t outputs_ = 0;  // N
-    int64_t groups_ = 0;   // ⌈K / 4⌉
+    int64_t groups_ = 0;   // K / 4, rounded up to whole tiles
     int64_t panels_ = 0;   // ⌈N / 64⌉
     // Zeros where K or N end earlier.
     Aligned<int8_t> weights_;  // (panels, groups, 64, 4)

@@ -36,11 +36,13 @@ public:
             if (sink.residual_) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(lanes, sink.residual_ + at));
             _mm512_mask_storeu_ps(sink.y_ + at, lanes, y);
         }
+
+        void end(int64_t) const {}
     };
 
-    Place place(int64_t column) const {
+    Place place(int64_t panel, int64_t) const {
         Place made{*this, {}};
-        for (int v = 0; v < kPanel / kLanes; ++v) made.column[v] = places_.column(column + v * kLanes);
+        for (int v = 0; v < kPanel / kLanes; ++v) made.column[v] = places_.column(panel * kPanel + v * kLanes);
         return made;
     }
 
@@ -66,9 +68,11 @@ public:
         void put(int64_t row, int v, __mmask16, __m512 y) const {
             quantiser.store(_mm512_max_ps(y, _mm512_setzero_ps()), bytes + row * stride + v * kLanes);
         }
+
+        void end(int64_t) const {}
     };
 
-    Place place(int64_t column) const { return {quantiser_, bytes_ + column, stride_}; }
+    Place place(int64_t panel, int64_t) const { return {quantiser_, bytes_ + panel * kPanel, stride_}; }
 
 private:
     const Quantiser& quantiser_;
@@ -80,10 +84,11 @@ private:
 template <class Work>
 void in_chunks(const float* x, int64_t rows, const PackedLinear& map, const Quantiser& quantiser, Work work) {
     struct Quantised;
-    uint8_t* bytes = scratch<Quantised, uint8_t>(std::min(rows, kChunk) * map.stride());
-    const int64_t chunks = (rows + kChunk - 1) / kChunk;
+    uint8_t* bytes = scratch<Quantised, uint8_t>(map.room(rows));
+    const int64_t blocks = (rows + tiles::kRows - 1) / tiles::kRows, chunks = (rows + kChunk - 1) / kChunk;
     for (int64_t c = 0; c < chunks; ++c) {
-        const int64_t begin = rows * c / chunks, count = rows * (c + 1) / chunks - begin;
+        const int64_t begin = blocks * c / chunks * tiles::kRows, end = blocks * (c + 1) / chunks * tiles::kRows;
+        const int64_t count = std::min(rows, end) - begin;
         for (int64_t r = 0; r < count; ++r) {
             quantiser.row(x + (begin + r) * map.inputs(), map.inputs(), bytes + r * map.stride());
         }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 
+#include "candidates.h"
 #include "simd.h"
 
 namespace dragoman {
@@ -17,11 +18,6 @@ constexpr int64_t kGroup = kLanes;                // blocks whose maxima are fou
 constexpr int64_t kFew = 32;                      // so many best are found by looking for the next so many times
 constexpr int64_t kCost = 32;                     // multiplications that take as long as one logit
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
-
-struct Candidate {
-    float value;
-    int32_t id;
-};
 
 struct Row {
     const float* logits;
@@ -136,14 +132,7 @@ void choose(const float* logits, int64_t size, int64_t k, float* log_probs, int6
     Candidate* candidates = scratch<Candidates, Candidate>(size);
     const float normaliser = log_sum(row);
     const int64_t found = collect(row, threshold(row, k, scratch<Sorted, float>(blocks)), candidates);
-    const int64_t kept = std::min(found, k);  // fewer than k only if there are NaNs
-    std::partial_sort(candidates, candidates + kept, candidates + found, [](const Candidate& a, const Candidate& b) {
-        return a.value > b.value || (a.value == b.value && a.id < b.id);
-    });
-    for (int64_t i = 0; i < k; ++i) {
-        log_probs[i] = i < kept ? candidates[i].value - normaliser : std::numeric_limits<float>::quiet_NaN();
-        ids[i] = i < kept ? candidates[i].id : 0;
-    }
+    write_best(candidates, found, k, normaliser, log_probs, ids);
 }
 
 }  // namespace
