@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -13,7 +14,7 @@ from ray.exceptions import RayError
 
 from service.metrics.families import open_registry
 from service.metrics.hub import MetricsHub
-from service.metrics.snapshots import take
+from service.metrics.snapshots import Snapshot, take
 
 HUB_NAME = "dragoman-metrics"
 HUB_NAMESPACE = "dragoman"
@@ -41,9 +42,13 @@ def metrics_hub() -> Any:
 class MetricsSource:
     """One replica's metrics, and the task that keeps the hub informed of them."""
 
-    def __init__(self, role: str) -> None:
-        """Open the registry of a replica that plays `role`: "ingress" or "engine"."""
+    def __init__(self, role: str, snapshot: Callable[[], Awaitable[Snapshot]] | None = None) -> None:
+        """Open the registry of a replica that plays `role`: "ingress" or "engine".
+
+        Or `snapshot` gives the metrics, of a process that is not known to Ray.
+        """
         self.registry = open_registry(role)
+        self._snapshot = snapshot or self._take
         # A name of its own for every process: a new replica must not take the place of its dead predecessor.
         self._name = f"{role}-{uuid.uuid4().hex}"
         self._hub = metrics_hub()
@@ -57,7 +62,7 @@ class MetricsSource:
     async def scrape(self) -> str:
         """The exposition over all replicas. Raises `RayError` or `TimeoutError` when the hub is away."""
         async with asyncio.timeout(_PATIENCE):
-            return str(await self._hub.scrape.remote(self._name, take(self.registry)))
+            return str(await self._hub.scrape.remote(self._name, await self._snapshot()))
 
     async def close(self) -> None:
         """Leave the last counts with the hub."""
@@ -67,13 +72,16 @@ class MetricsSource:
                 await self._task
         with suppress(RayError, TimeoutError):
             async with asyncio.timeout(_PATIENCE):
-                await self._hub.leave.remote(self._name, take(self.registry))
+                await self._hub.leave.remote(self._name, await self._snapshot())
+
+    async def _take(self) -> Snapshot:
+        return take(self.registry)
 
     async def _inform(self) -> None:
         generation = 0
         while True:
             try:
-                generation = await self._hub.exchange.remote(self._name, take(self.registry), generation)
+                generation = await self._hub.exchange.remote(self._name, await self._snapshot(), generation)
             except RayError as error:
                 # A new hub counts its scrapes from zero.
                 generation = 0

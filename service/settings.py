@@ -57,8 +57,8 @@ class Settings(BaseSettings):
     """Who takes the connections of `dragoman serve`: the ingress replicas themselves, or Ray's HTTP proxy before them,
     as always in a Ray cluster."""
     engines: Literal["auto", "within", "apart"] = "auto"
-    """Where engines run: `within` the ingress replica, which costs a request least, or `apart` in replicas of their
-    own, which scale, and whose crash leaves the connections alone. `auto`: within, where a listening ingress needs
+    """Where engines run: `within` the ingress replica, in a process that it starts, which costs a request least, or
+    `apart` in replicas of their own, which scale and which Ray places. `auto`: within, where a listening ingress needs
     one."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe log line to write. Lines are JSON and never hold the text."""

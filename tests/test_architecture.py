@@ -46,6 +46,7 @@ MAY_IMPORT = {
     "service.languages service.logs service.metrics service.replica service.settings service.text",
     "service.translator": "model.bundle service.engine service.errors service.jobs service.logs service.metrics "
     "service.replica service.settings",
+    "service.child": "model.bundle service.engine service.errors service.jobs service.logs service.metrics",
     "service.whole": "model.bundle service.engine service.ingress service.metrics service.replica service.settings",
     "service.local": "service.engine.cpus service.errors service.settings",
     "service.lines": f"{GROUND} model.decode model.runtime service.engine service.errors service.jobs "

@@ -129,9 +129,7 @@ def test_a_caller_that_hangs_up_frees_its_slot(service):
 
 
 def test_an_engine_that_hangs_turns_readiness_red_and_green_again(service):
-    engine = next(iter(service.processes("ray::ServeReplica:dragoman:translator")), None)
-    if engine is None:
-        pytest.skip("an engine within its ingress does not hang alone")
+    engine = next(iter(service.processes("ServeReplica:dragoman:translator") | service.processes("service.child")))
     assert service.call("/readyz").status == 200
     os.kill(engine, signal.SIGSTOP)
     try:
@@ -174,6 +172,17 @@ def test_nothing_imports_torch_in_the_service(service):
 
 def test_it_listens_on_loopback_only(service):
     assert _listening_addresses(service.port) == {"127.0.0.1"}
+
+
+def test_an_engine_that_is_killed_beside_its_ingress_is_started_again(service):
+    engine = next(iter(service.processes("service.child")), None)
+    if engine is None:
+        pytest.skip("Ray replaces an engine of its own: test_serve_scaling")
+    os.kill(engine, signal.SIGKILL)
+    _until(lambda: not alive(engine))
+    began = time.monotonic()
+    _until(lambda: _answers(service))
+    say(f"translated again {time.monotonic() - began:.1f} s after the engine was killed")
 
 
 def test_an_ingress_that_is_killed_is_replaced_on_the_same_port(service):

@@ -97,8 +97,8 @@ def level(service: RunningService) -> dict[str, int]:
     """Bytes of memory that each replica holds, all callers being gone, after the same work."""
     fill(service)
     found = {}
-    for pid, command in service.processes("ray::ServeReplica").items():
-        kind = command.rpartition(":")[2].strip(" \0")
+    for pid, command in (service.processes("ray::ServeReplica") | service.processes("service.child")).items():
+        kind = "engine" if "service.child" in command else command.rpartition(":")[2].strip(" \0")
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         found[kind] = 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
     return found
