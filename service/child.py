@@ -2,13 +2,14 @@
 
     python -m service.child FILE_DESCRIPTOR
 
-It ends when the other side of the socket has gone, however that came about.
+It ends when the other side of the socket has gone, however that came about; while it loads, as soon as it has loaded.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import signal
 import socket
 import sys
@@ -18,7 +19,7 @@ from service.engine.engine import Engine
 from service.engine.frames import Frames, pack, receive
 from service.engine.opening import open_engine
 from service.engine.process import CANCEL, CHECK, TRANSLATE
-from service.errors import EngineFailed, Refusal
+from service.errors import EngineFailed, EngineUnavailable, Refusal
 from service.jobs import Job
 from service.logs import configure
 from service.metrics.families import Registry, open_registry
@@ -49,6 +50,8 @@ class Answering:
         if kind == TRANSLATE:
             assert isinstance(content, Job)
             self._running[number] = asyncio.create_task(self._translate(number, content))
+            # Not at its own end: one that is cancelled before it has begun has none.
+            self._running[number].add_done_callback(lambda _: self._running.pop(number))
         elif kind == CANCEL:
             if (task := self._running.get(number)) is not None:
                 task.cancel()
@@ -65,8 +68,6 @@ class Answering:
         except Exception:
             self._send(number, EngineFailed())
             raise
-        finally:
-            del self._running[number]
 
     def _check(self, number: int) -> None:
         try:
@@ -81,6 +82,15 @@ class Answering:
         self._frames.send((number, content))
 
 
+def _portable(error: Exception) -> Exception:
+    """`error`, or one that says the same and survives the way."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001  whatever its class does there
+        return EngineUnavailable(f"The engine's process must start, but raised {error!r}.")
+    return error
+
+
 def main() -> None:
     """Open what the first message asks for, say how that went, and answer."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the service, which then lets us end
@@ -92,7 +102,7 @@ def main() -> None:
     try:
         engine, labels = open_engine(Bundle.open(bundle), settings, registry)
     except Exception as error:  # noqa: BLE001  the other side raises it
-        connection.sendall(pack(error))
+        connection.sendall(pack(_portable(error)))
         return
     connection.sendall(pack(labels))
     asyncio.run(Answering(engine, registry).over(connection))

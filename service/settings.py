@@ -156,7 +156,7 @@ class Settings(BaseSettings):
 
     @property
     def holds_engines(self) -> bool:
-        """Whether the ingress replica holds the engines."""
+        """Whether the ingress replica starts the engines itself."""
         if self.engines == "auto":
             return len(self.bundles) == 1 and not any(_needs_apart(self))
         return self.engines == "within"
@@ -217,7 +217,7 @@ def _impossible_replicas(s: Settings) -> Iterator[str]:
 
 
 def _needs_apart(s: Settings) -> Iterator[str]:
-    """What an ingress that holds its engines cannot do, as settings ask for it."""
+    """What an ingress that starts its engines cannot do, as settings ask for it."""
     if s.listener == "proxy":
         yield "listener proxy"
     for name in ("ingress_replicas", "min_replicas", "max_replicas"):

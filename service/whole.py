@@ -43,16 +43,16 @@ class Whole(ListeningIngress):
         return super()._open(proxied)
 
     async def check_health(self) -> None:
-        """Raise if nobody listens, or an engine has gone or hangs; Serve then replaces the replica."""
+        """Raise if nobody listens, or an engine does not come back by itself; Serve then replaces the replica."""
         await super().check_health()
         for process in self._processes:
-            await process.check()
+            if not process.reviving:
+                await process.check()
 
     async def __del__(self) -> None:
         """Answer who is here, refuse the rest, and leave the last counts with the hub."""
-        await self._listener.close()
+        await super().__del__()
         for source in self._sources:
             await source.close()
         for process in self._processes:
             await process.stop()
-        await super().__del__()

@@ -103,7 +103,7 @@ def open_engine(bundle: Bundle, settings: Settings, registry: Registry) -> tuple
 
 def _warm_up(bundle: Bundle, stepper: OnnxStepper) -> None:
     """The first translation pays for what is set up lazily, and finds a model that cannot translate."""
-    probe = bundle.tokenizer().encode("Test.")
+    probe = bundle.tokenizer().encode("Test. " * 16)  # as many rows as the products of a batch have
     for beam_size in {1, bundle.manifest.decoding.beam_size}:
         (finished,) = decode_all(stepper, [probe], DecodeOptions(beam_size=beam_size, max_length=8))
         if finished.error is not None:

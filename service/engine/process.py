@@ -1,7 +1,7 @@
 """An engine in a process of its own, beside the one that asks it.
 
-In one process the threads of HTTP and of the decode loop take the interpreter from each other at every step; a call of
-Ray costs a request about as much processor time as its translation by a small network. A socket costs neither.
+In one process the threads of HTTP and of the decode loop take the interpreter from each other at every step, and a call
+of Ray is dear; a socket costs a pickle on each side.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,11 @@ _PATIENCE = 5.0
 """Seconds for an answer that needs no network; an engine that takes longer counts as ill."""
 _LEAVE = 2.0
 """Seconds that it has to end when it is told to."""
-_GONE = "The engine's process has gone and is started again; try again in a moment."
+_START = 300.0
+"""Seconds that it has to load."""
+_OFTEN = (3, 60.0)
+"""So many deaths within so many seconds are no accident: then it is not started again."""
+_GONE = "The engine's process has gone; try again in a moment."
 _log = logging.getLogger("dragoman.engine")
 
 
@@ -52,21 +57,21 @@ class Child:
         ours, theirs = socket.socketpair()
         with theirs:
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-            command = [sys.executable, "-m", "service.child", str(theirs.fileno())]
+            command = [sys.executable, "-P", "-m", "service.child", str(theirs.fileno())]
             process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment)
-        with suppress(ConnectionError):  # then it has ended, and so nothing will come
+        ours.settimeout(_START)
+        labels: object = None
+        with suppress(OSError, EOFError):  # it has ended, or takes too long
             ours.sendall(pack((bundle, settings)))
-        try:
             labels = receive(ours)
-        except EOFError:
-            labels = None
         if isinstance(labels, ModelLabels):
             return cls(process, ours, labels)
         ours.close()
+        process.kill()
         status = process.wait()
         if isinstance(labels, Exception):
             raise labels
-        raise EngineUnavailable(f"The engine's process must start, but ended with {status}.")
+        raise EngineUnavailable(f"The engine's process must start within {_START:g} s, but ended with {status}.")
 
     def end(self) -> None:
         """Let it end, or end it."""
@@ -89,6 +94,7 @@ class EngineProcess:
         self._child = self._start()
         self._link: asyncio.Task[Frames] | None = None
         self._revival: asyncio.Task[None] | None = None
+        self._deaths: deque[float] = deque(maxlen=_OFTEN[0])  # when, in monotonic seconds
         self._gone = self._stopping = False
         self._numbers = itertools.count()
         self._asked: dict[int, asyncio.Future[Any]] = {}
@@ -106,6 +112,11 @@ class EngineProcess:
         """The process."""
         return self._child.process.pid
 
+    @property
+    def reviving(self) -> bool:
+        """True while another child is on its way."""
+        return self._revival is not None and not self._revival.done()
+
     async def translate(self, job: Job) -> Result:
         """See `Engine.translate`; a process that has gone raises `EngineUnavailable`."""
         number = next(self._numbers)
@@ -122,12 +133,17 @@ class EngineProcess:
         return result
 
     async def check(self) -> None:
-        """Raise `EngineUnavailable` if the process has gone, or its decode loop is dead or hangs."""
+        """Raise `EngineUnavailable` if the process has gone, or its decode loop is dead or hangs; then it is ended."""
+        child = self._child
         try:
             async with asyncio.timeout(_PATIENCE):
                 await self._ask(next(self._numbers), CHECK)
         except TimeoutError:
+            child.process.kill()
             raise EngineUnavailable(f"The engine must answer within {_PATIENCE:g} s, but did not.") from None
+        except EngineUnavailable:
+            child.process.kill()
+            raise
 
     async def snapshot(self) -> Snapshot:
         """Its metrics, with the counts of those that were before it."""
@@ -149,9 +165,9 @@ class EngineProcess:
         return await asyncio.shield(self._link)
 
     async def _ask(self, number: int, kind: str, content: object = None) -> Any:
-        frames = await self._frames()
-        if self._gone:
+        if self._gone or self._stopping:
             raise EngineUnavailable(_GONE)
+        frames = await self._frames()
         answer = self._asked[number] = asyncio.get_running_loop().create_future()
         frames.send((number, kind, content))
         try:
@@ -160,7 +176,8 @@ class EngineProcess:
             self._asked.pop(number, None)
 
     async def _tell(self, number: int, kind: str) -> None:
-        (await self._frames()).send((number, kind, None))
+        if not self._gone and not self._stopping:
+            (await self._frames()).send((number, kind, None))
 
     def _take(self, message: tuple[int, object]) -> None:
         number, content = message
@@ -186,6 +203,9 @@ class EngineProcess:
         await asyncio.to_thread(self._child.end)
         status = self._child.process.returncode
         _log.error("the engine's process ended", extra={"fields": {"status": status}})
+        self._deaths.append(time.monotonic())
+        if self._stopping or (len(self._deaths) == _OFTEN[0] and self._deaths[-1] - self._deaths[0] < _OFTEN[1]):
+            return
         try:
             self._child = await asyncio.to_thread(self._start)
         except Exception:  # noqa: BLE001  whatever it is, the health check tells it

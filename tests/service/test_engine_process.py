@@ -159,6 +159,46 @@ def count(snapshot: Snapshot) -> float:
     return next(value for (name, _), value in samples.items() if name.endswith("_count"))
 
 
+def test_a_process_that_dies_again_and_again_is_left_to_who_watches() -> None:
+    async def killed(process: EngineProcess) -> None:
+        for _ in range(3):
+            await until_it_answers(process)
+            os.kill(process.pid, signal.SIGKILL)
+            await asyncio.sleep(0.5)  # by then it is known
+        while process.reviving:
+            await asyncio.sleep(0.01)
+        with pytest.raises(EngineUnavailable, match="has gone"):
+            await process.check()
+
+    asked(killed)
+
+
+def test_a_decode_loop_that_has_died_is_ended_with_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ill(process: EngineProcess) -> None:
+        await process.check()
+        first = process.pid
+        os.kill(first, signal.SIGSTOP)
+        monkeypatch.setattr("service.engine.process._PATIENCE", 0.2)
+        with pytest.raises(EngineUnavailable, match=r"must answer within 0\.2 s"):
+            await process.check()
+        monkeypatch.undo()
+        await until_it_answers(process)
+        assert process.pid != first
+
+    asked(ill)
+
+
+def test_a_caller_that_leaves_at_once_leaves_nothing_behind() -> None:
+    async def left(process: EngineProcess) -> None:
+        await process.check()
+        for _ in range(20):
+            with suppress(DeadlineExceeded):
+                await process.translate(job(seconds=0.0))
+        assert (await process.translate(job())).segments
+
+    asked(left)
+
+
 def test_a_process_that_hangs_keeps_nobody_beyond_his_deadline() -> None:
     async def hung(process: EngineProcess) -> float:
         await process.check()

@@ -36,7 +36,9 @@ ENTRY = "library.cpp"
 
 # No contraction: whether a product and a sum are rounded once or twice is said in the source, not chosen.
 _FLAGS = ("-O3", "-std=c++17", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off")
-_KERNELS = (*(f"-mavx512{part}" for part in ("f", "bw", "dq", "vl", "vnni")), "-mfma", "-mamx-tile", "-mamx-int8")
+_KERNELS = (*(f"-mavx512{part}" for part in ("f", "bw", "dq", "vl", "vnni")), "-mfma")
+_TILES = ("-mamx-tile", "-mamx-int8")
+"""Compilers of before 2021 do not know them; without them there are no products on tiles."""
 
 
 def build(destination: Path = LIBRARY) -> Path:
@@ -52,10 +54,11 @@ def build(destination: Path = LIBRARY) -> Path:
         tempfile.TemporaryDirectory(dir=destination.parent, prefix=".build-") as folder,
         ThreadPoolExecutor(os.cpu_count()) as pool,
     ):
+        kernels = (*_KERNELS, *(_TILES if _accepts(compiler, _TILES) else ()))
 
         def compiled(source: Path) -> str:
             made = str(Path(folder) / f"{source.stem}.o")
-            flags = (f'-DDRAGOMAN_SOURCES="{digest()}"',) if source.name == ENTRY else _KERNELS
+            flags = (f'-DDRAGOMAN_SOURCES="{digest()}"',) if source.name == ENTRY else kernels
             _run(compiler, *_FLAGS, *flags, "-c", str(source), "-o", made)
             return made
 
@@ -83,7 +86,7 @@ def obstacle(path: Path = LIBRARY) -> str | None:
 
 def digest() -> str:
     """SHA-256 over names and contents of all sources and how they are compiled, in hexadecimal."""
-    hashed = hashlib.sha256(" ".join((*_FLAGS, *_KERNELS)).encode())
+    hashed = hashlib.sha256(" ".join((*_FLAGS, *_KERNELS, *_TILES)).encode())
     for path in _source_files():
         hashed.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return hashed.hexdigest()
@@ -103,6 +106,11 @@ def _compiler() -> str:
         f"a C++ compiler is needed to build the native operators, but none of {', '.join(names)} is there. "
         "Install one or name it in CXX; without the library the stock operators are used."
     )
+
+
+def _accepts(compiler: str, flags: tuple[str, ...]) -> bool:
+    command = (compiler, *flags, "-fsyntax-only", "-x", "c++", os.devnull)
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def _run(*command: str) -> None:

@@ -10,27 +10,38 @@ namespace dragoman {
 namespace {
 
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
-constexpr int64_t kParts = 2;  // each looks for k best of its own: more would look in vain more often
+constexpr int64_t kMostParts = 8;      // that threads can take
+constexpr int64_t kPanelsOfPart = 16;  // at least
 constexpr int kRegisters = kPanel / kLanes;
 
 // Keeps, for a chunk of rows, what panels leave of them.
 class BestSink {
 public:
     BestSink(const PackedLinear& map, int64_t rows, int64_t k)
-        : outputs_(map.outputs()), panels_(map.panels()), rows_(rows), k_(k), padded_((rows + kLanes - 1) / kLanes * kLanes) {
+        : parts(std::clamp<int64_t>(map.panels() / kPanelsOfPart, 1, kMostParts)),
+          outputs_(map.outputs()),
+          panels_(map.panels()),
+          rows_(rows),
+          k_(k),
+          padded_((rows + kLanes - 1) / kLanes * kLanes) {
         struct Largest;
         struct Sums;
         struct Bounds;
+        struct Known;
         struct Found;
         struct Best;
         largest_ = scratch<Largest, float>(panels_ * padded_);
         sums_ = scratch<Sums, float>(panels_ * padded_);
-        bounds_ = scratch<Bounds, float>(kParts * padded_);
-        found_ = scratch<Found, int64_t>(kParts * rows);
-        best_ = scratch<Best, Candidate>(kParts * rows * k);
-        std::fill_n(bounds_, kParts * padded_, std::numeric_limits<float>::quiet_NaN());
-        std::fill_n(found_, kParts * rows, 0);
+        bounds_ = scratch<Bounds, float>(parts * padded_);
+        known_ = scratch<Known, float>(padded_);
+        found_ = scratch<Found, int64_t>(parts * rows);
+        best_ = scratch<Best, Candidate>(parts * rows * k);
+        std::fill_n(bounds_, parts * padded_, std::numeric_limits<float>::quiet_NaN());
+        std::fill_n(known_, padded_, kNothing);
+        std::fill_n(found_, parts * rows, 0);
     }
+
+    const int64_t parts;  // of the panels; each looks for k best of its own, and knows what others have found
 
     class Place {
     public:
@@ -63,7 +74,8 @@ public:
             _mm512_store_ps(sink_.largest_ + at, largest);
             _mm512_store_ps(sink_.sums_ + at, sums(total));
             const __m512 bounds = _mm512_load_ps(sink_.bounds_ + part_ * sink_.padded_ + from);
-            uint32_t promising = _mm512_mask_cmp_ps_mask(first(count), largest, bounds, _CMP_NLE_UQ);
+            const __mmask16 possible = _mm512_mask_cmp_ps_mask(first(count), largest, sink_.known(from), _CMP_NLT_UQ);
+            uint32_t promising = _mm512_mask_cmp_ps_mask(possible, largest, bounds, _CMP_NLE_UQ);
             for (; promising; promising &= promising - 1) keep(from + __builtin_ctz(promising));
         }
 
@@ -83,23 +95,27 @@ public:
             return total;
         }
 
-        // Takes those outputs of a row that are better than the worst of its best, or all while there are fewer than k.
+        // Takes those outputs of a row that are better than the worst of its best, or all while there are fewer than k,
+        // but none that is worse than k others elsewhere.
         void keep(int64_t row) const {
             float& bound = sink_.bounds_[part_ * sink_.padded_ + row];
             int64_t& found = sink_.found_[part_ * sink_.rows_ + row];
+            const float known = sink_.known_[row];
             Candidate* best = sink_.best_ + (part_ * sink_.rows_ + row) * sink_.k_;
             for (int v = 0; v < kRegisters; ++v) {
                 const int64_t id = panel_ * kPanel + v * kLanes;
                 const float* y = y_ + row * kPanel + v * kLanes;
                 const __m512 x = _mm512_load_ps(y);
-                const __mmask16 good = _mm512_cmp_ps_mask(x, _mm512_set1_ps(bound), _CMP_NLE_UQ);
-                uint32_t wanted = _mm512_mask_cmp_ps_mask(good & first(sink_.outputs_ - id), x, x, _CMP_ORD_Q);
+                const __mmask16 possible = _mm512_cmp_ps_mask(x, _mm512_set1_ps(known), _CMP_GE_OQ);
+                const __mmask16 good = _mm512_mask_cmp_ps_mask(possible, x, _mm512_set1_ps(bound), _CMP_NLE_UQ);
+                uint32_t wanted = good & first(sink_.outputs_ - id);
                 for (; wanted; wanted &= wanted - 1) {
                     const int i = __builtin_ctz(wanted);
                     add({y[i], int32_t(id + i)}, best, found);
                 }
                 if (found == sink_.k_) bound = best->value;
             }
+            if (found == sink_.k_ && bound > known) sink_.make_known(row, bound);
         }
 
         // A heap with the worst on top.
@@ -125,7 +141,7 @@ public:
         for (int64_t r = 0; r < rows_; ++r) {
             Candidate* best = best_ + r * k_;
             int64_t found = found_[r];
-            for (int64_t part = 1; part < kParts; ++part) {
+            for (int64_t part = 1; part < parts; ++part) {
                 merge(best, found, best_ + (part * rows_ + r) * k_, found_[part * rows_ + r]);
             }
             write_best(best, found, k_, normalisers[r], log_probs + r * k_, ids + r * k_);
@@ -133,6 +149,11 @@ public:
     }
 
 private:
+    // Sixteen bounds of any part, which others may be raising just now: old ones only let more through.
+    __m512 known(int64_t from) const { return _mm512_load_ps(known_ + from); }
+
+    void make_known(int64_t row, float bound) const { __atomic_store(known_ + row, &bound, __ATOMIC_RELAXED); }
+
     // log Σ e^y of sixteen rows from `from` on: panels give floats, their sum is double.
     void normalise(int64_t from, float* normalisers) const {
         __m512 most = _mm512_set1_ps(kNothing);
@@ -170,6 +191,7 @@ private:
     float* largest_;    // (panels, padded): the largest output of a panel
     float* sums_;       // (panels, padded): Σ e^(y − largest) of a panel
     float* bounds_;     // (parts, padded): what an output must exceed to be among the best; no number while they are few
+    float* known_;      // (padded): what k outputs of one part reach
     int64_t* found_;    // (parts, rows)
     Candidate* best_;   // (parts, rows, k): heaps
 };
@@ -189,7 +211,7 @@ void LinearTopLogProbs::compute(const Call& call) const {
     int64_t* ids = call.output<int64_t>(1, {x.shape[0], x.shape[1], k});
     in_chunks(x.data, rows, map_, Quantiser(scale_, int32_t(zero_)), [&](int64_t begin, int64_t count, const uint8_t* bytes) {
         const BestSink sink(map_, count, k);
-        map_.multiply(call, bytes, count, sink, kParts);
+        map_.multiply(call, bytes, count, sink, sink.parts);
         sink.write(log_probs + begin * k, ids + begin * k);
     });
 }

@@ -3,8 +3,8 @@
 //   x f32 (B, W, K), weight s8 (K, N), weight_scale f32 (N), bias f32 (N), -inf where a token is forbidden,
 //   k i64 (1), from 1 to N → log_probs f32 (B, W, k), ids i64 (B, W, k)
 //
-// The numbers y never lie in memory: each panel of 64 outputs leaves of a row its largest one, a sum of exponentials, and
-// those that are among the k best so far.
+// The numbers y never lie in memory all at once: each panel of 64 outputs leaves of a row its largest one, a sum of
+// exponentials, and those that are among the k best so far.
 #pragma once
 
 #include "packed_linear.h"

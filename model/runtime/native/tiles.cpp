@@ -1,5 +1,6 @@
 #include "tiles.h"
 
+#include <cpuid.h>
 #include <immintrin.h>
 
 #include <atomic>
@@ -14,12 +15,18 @@ namespace dragoman::tiles {
 
 namespace {
 
+std::atomic<bool> forbidden{false};
+
+}  // namespace
+
+#if defined(__AMX_TILE__) && defined(__AMX_INT8__)
+
+namespace {
+
 constexpr int64_t kQuarter = 16 * 4;      // bytes of a panel from four inputs of sixteen outputs to those of the next sixteen
 constexpr int64_t kGroupApart = 64 * 4;   // … from four inputs to the next four
 constexpr int64_t kStep = kInputs / 4 * kGroupApart;  // … from 64 inputs to the next 64
 constexpr int64_t kSumsApart = 64 * 4;    // bytes from a row of sums to the next
-
-std::atomic<bool> forbidden{false};
 
 // Linux lends tiles to a process that asks for them, with all its threads.
 bool lent() {
@@ -29,6 +36,14 @@ bool lent() {
 #else
     return false;
 #endif
+}
+
+// What the CPU says of itself; some that are virtual announce tiles and have no palette of them.
+bool there() {
+    unsigned a, b, c, d;
+    constexpr unsigned kTile = 1u << 24, kInt8 = 1u << 25;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & kTile) || !(d & kInt8)) return false;
+    return __get_cpuid_count(0x1D, 0, &a, &b, &c, &d) && a >= 1;
 }
 
 struct alignas(64) Configuration {
@@ -56,14 +71,15 @@ private:
 }  // namespace
 
 bool available() {
-    static const bool there = __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-int8") && lent();
-    return there && !forbidden.load(std::memory_order_relaxed);
+    static const bool usable = there() && lent();
+    return usable && !forbidden.load(std::memory_order_relaxed);
 }
 
 void configure() {
     static constexpr Configuration wanted;
     Configuration found;
     _tile_storeconfig(&found);  // to look takes 8 ns, to configure 100
+    asm volatile("" ::: "memory");  // nor does that say how much it writes
     if (std::memcmp(&found, &wanted, sizeof wanted)) _tile_loadconfig(&wanted);
 }
 
@@ -127,6 +143,15 @@ void multiply_32(const uint8_t* x, int64_t apart, const int8_t* panel, int64_t i
         _tile_stored(3, to + kRows * 64 + 16, kSumsApart);
     }
 }
+
+#else  // a compiler that does not know them
+
+bool available() { return false; }
+void configure() {}
+void multiply_16(const uint8_t*, int64_t, const int8_t*, int64_t, Ahead, int32_t*) {}
+void multiply_32(const uint8_t*, int64_t, const int8_t*, int64_t, Ahead, int32_t*) {}
+
+#endif
 
 }  // namespace dragoman::tiles
 
