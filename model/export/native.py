@@ -65,7 +65,7 @@ class NativeInt8Linear:
         return self._graph.node(f"{NATIVE}:FeedForward", x, *constants, residual, **attributes)
 
     def best(self, x: str, site: str, name: str, weights: Maps, k: str) -> tuple[str, str]:
-        """The k best of log-softmax(x W + b), whose numbers never lie in memory: (B, W, D) -> two of (B, W, k)."""
+        """The k best of log-softmax(x W + b), never all in memory at once: (B, W, D) -> two of (B, W, k)."""
         scale, zero = self._sites.scale_and_zero(site)
         inputs = (x, *self._sites.constants(name, weights), k)
         values, ids = self._graph.nodes(f"{NATIVE}:LinearTopLogProbs", inputs, 2, scale=scale, zero=zero)

@@ -9,6 +9,7 @@ each other, where the native one can run. Nothing here is asserted.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import time
 from pathlib import Path
 from statistics import median
@@ -21,6 +22,7 @@ from model.config import PRESETS, preset
 from model.export.exporter import export_graphs
 from model.nn.transformer import Transformer
 from model.ports import CPU_OPERATORS
+from model.runtime.native.build import LIBRARY
 from model.runtime.sessions import RuntimeOptions
 from model.runtime.stepper import OnnxStepper, open_graphs
 
@@ -54,7 +56,10 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=8064)
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--operators", nargs="+", choices=CPU_OPERATORS, default=list(CPU_OPERATORS))
+    parser.add_argument("--vectors", action="store_true", help="no matrix tiles, though the processor has them")
     options = parser.parse_args()
+    if options.vectors:
+        ctypes.CDLL(str(LIBRARY)).dragoman_tiles(0)
     torch.manual_seed(0)
     config = preset(options.preset, options.vocabulary)
     rng = np.random.default_rng(0)

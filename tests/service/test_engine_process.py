@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -17,8 +18,11 @@ import pytest
 from model.bundle import Bundle
 from model.decode.options import DecodeOptions
 from model.errors import BundleError
+from service.child import Answering, _portable
+from service.engine.engine import Engine
+from service.engine.frames import Frames
 from service.engine.opening import open_engine
-from service.engine.process import EngineProcess
+from service.engine.process import CANCEL, CHECK, TRANSLATE, EngineProcess
 from service.errors import DeadlineExceeded, EngineUnavailable, Overloaded
 from service.jobs import Job, Result
 from service.metrics.families import open_registry
@@ -173,30 +177,95 @@ def test_a_process_that_dies_again_and_again_is_left_to_who_watches() -> None:
     asked(killed)
 
 
-def test_a_decode_loop_that_has_died_is_ended_with_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("hangs", [True, False])
+def test_a_process_that_hangs_or_says_that_it_is_ill_is_ended_and_another_one_takes_its_place(
+    monkeypatch: pytest.MonkeyPatch, hangs: bool
+) -> None:
+    async def refuse(*_: object) -> None:
+        raise EngineUnavailable("The engine must decode, but its loop has stopped.")
+
     async def ill(process: EngineProcess) -> None:
         await process.check()
         first = process.pid
-        os.kill(first, signal.SIGSTOP)
-        monkeypatch.setattr("service.engine.process._PATIENCE", 0.2)
-        with pytest.raises(EngineUnavailable, match=r"must answer within 0\.2 s"):
+        if hangs:
+            os.kill(first, signal.SIGSTOP)
+            monkeypatch.setattr("service.engine.process._PATIENCE", 0.2)
+        else:
+            monkeypatch.setattr(process, "_ask", refuse)
+        with pytest.raises(EngineUnavailable, match=r"must answer within 0\.2 s" if hangs else "its loop has stopped"):
             await process.check()
         monkeypatch.undo()
+        await asyncio.sleep(0.2)  # by then it is known
         await until_it_answers(process)
         assert process.pid != first
 
     asked(ill)
 
 
-def test_a_caller_that_leaves_at_once_leaves_nothing_behind() -> None:
-    async def left(process: EngineProcess) -> None:
-        await process.check()
-        for _ in range(20):
-            with suppress(DeadlineExceeded):
-                await process.translate(job(seconds=0.0))
-        assert (await process.translate(job())).segments
+class NoEngine(Engine):
+    """Translates for ever, and says that it is ill."""
 
-    asked(left)
+    def __init__(self) -> None:
+        """No loop."""
+
+    async def translate(self, job: Job) -> Result:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    def check(self) -> None:
+        raise EngineUnavailable("ill")
+
+
+def test_a_question_that_is_withdrawn_before_it_was_begun_leaves_nothing_behind() -> None:
+    async def withdrawn() -> tuple[int, int]:
+        answering = Answering(NoEngine(), open_registry("engine"))
+        answering._take((1, TRANSLATE, job()))
+        answering._take((1, CANCEL, None))
+        answering._take((2, TRANSLATE, job()))
+        await asyncio.sleep(0)
+        running = len(answering._running)
+        answering._take((2, CANCEL, None))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return running, len(answering._running)
+
+    assert asyncio.run(withdrawn()) == (2, 0)
+
+
+class Sent(Frames):
+    """What was sent, in place of sending it."""
+
+    def __init__(self) -> None:
+        self.messages: list[Any] = []
+
+    def send(self, message: object) -> None:
+        self.messages.append(message)
+
+
+def test_an_illness_of_the_engine_is_an_answer() -> None:
+    async def ill() -> list[Any]:
+        answering, sent = Answering(NoEngine(), open_registry("engine")), Sent()
+        answering._frames = sent
+        answering._take((7, CHECK, None))
+        return sent.messages
+
+    ((number, answer),) = asyncio.run(ill())
+    assert number == 7
+    assert isinstance(answer, EngineUnavailable)
+
+
+class StubbornError(Exception):
+    """Can be pickled, but not read again."""
+
+    def __init__(self, one: int, other: int) -> None:
+        super().__init__(one)
+
+
+@pytest.mark.parametrize("error", [BundleError("no bundle"), StubbornError(1, 2)])
+def test_whatever_keeps_an_engine_from_starting_survives_the_way(error: Exception) -> None:
+    found = pickle.loads(pickle.dumps(_portable(error)))
+    assert type(found) is (EngineUnavailable if isinstance(error, StubbornError) else BundleError)
+    assert str(error) in str(found)
 
 
 def test_a_process_that_hangs_keeps_nobody_beyond_his_deadline() -> None:
