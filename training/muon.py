@@ -1,7 +1,7 @@
 """Muon (Jordan et al., 2024) for many small matrices: torch's update, orthogonalised in a chosen precision.
 
 torch.optim.Muon works in bfloat16, one matrix after the other. A processor without products in bfloat16 spends almost
-half of a small network's update there.
+half of a small network's update there. Several processes each orthogonalise a share of the matrices.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from training.processes import Processes
+
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of the quintic that pushes singular values towards 1; they end between about 0.7 and 1.2."""
 _ITERATIONS = 5
@@ -23,8 +25,14 @@ _EPSILON = 1e-7
 class Muon(torch.optim.Muon):
     """`torch.optim.Muon` without weight decay, with Nesterov's momentum and updates of Adam's size (RMS 0.2)."""
 
-    def __init__(self, parameters: Iterable[Tensor], dtype: torch.dtype, momentum: float = 0.95) -> None:
-        """Orthogonalise in `dtype`. The learning rate is that of the groups, 0 at first."""
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        dtype: torch.dtype,
+        processes: Processes | None = None,
+        momentum: float = 0.95,
+    ) -> None:
+        """Orthogonalise in `dtype`, a share in each of `processes`. The learning rate is that of the groups, 0 at first."""
         super().__init__(
             parameters,
             lr=0.0,
@@ -34,6 +42,7 @@ class Muon(torch.optim.Muon):
             ns_steps=_ITERATIONS,
         )
         self._dtype = dtype
+        self._processes = processes or Processes()
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:
@@ -41,15 +50,26 @@ class Muon(torch.optim.Muon):
         if closure is not None:
             raise ValueError("Muon must be stepped without a closure, but was given one.")
         for group in self.param_groups:
-            alike: dict[torch.Size, list[Tensor]] = defaultdict(list)
-            for matrix in group["params"]:
-                if matrix.grad is not None:
-                    alike[matrix.shape].append(matrix)
-            for (rows, columns), matrices in alike.items():
-                directions = [self._direction(matrix, group["momentum"]) for matrix in matrices]
-                updates = orthogonalise(torch.stack(directions), self._dtype)  # -> (N, rows, columns)
-                size = 0.2 * math.sqrt(max(rows, columns))
-                torch._foreach_add_(matrices, list(updates.to(matrices[0].dtype)), alpha=-size * group["lr"])
+            matrices = [matrix for matrix in group["params"] if matrix.grad is not None]
+            directions = [self._direction(matrix, group["momentum"]) for matrix in matrices]
+            updates = self._orthogonal(directions)
+            sizes = [0.2 * math.sqrt(max(matrix.shape)) * group["lr"] for matrix in matrices]
+            torch._foreach_add_(matrices, torch._foreach_mul(updates, sizes), alpha=-1)
+
+    def _orthogonal(self, directions: list[Tensor]) -> list[Tensor]:
+        """Every direction orthogonalised: those of one shape at once, and in each process only its share of them."""
+        updates = [torch.zeros_like(direction) for direction in directions]
+        alike: dict[torch.Size, list[int]] = defaultdict(list)
+        for i, direction in enumerate(directions):
+            alike[direction.shape].append(i)
+        for numbers in alike.values():
+            ours = [numbers[i] for i in self._processes.share(len(numbers))]
+            if ours:
+                found = orthogonalise(torch.stack([directions[i] for i in ours]), self._dtype)  # -> (N, R, C)
+                for i, update in zip(ours, found, strict=True):
+                    updates[i].copy_(update)
+        self._processes.add(updates)  # what others did is zero here
+        return updates
 
     def _direction(self, matrix: Tensor, momentum: float) -> Tensor:
         """The gradient with Nesterov's momentum."""

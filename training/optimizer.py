@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from training.checkpoint import CheckpointError
 from training.moving import MovingAverage
 from training.muon import Muon
+from training.processes import Processes
 from training.recipe import FitRecipe
 
 DTYPES = {"bf16": torch.bfloat16, "f32": torch.float32}
@@ -27,7 +28,7 @@ DTYPES = {"bf16": torch.bfloat16, "f32": torch.float32}
 class MasterOptimizer:
     """float32 masters of a network's parameters, and the optimisers that move them."""
 
-    def __init__(self, network: nn.Module, recipe: FitRecipe) -> None:
+    def __init__(self, network: nn.Module, recipe: FitRecipe, processes: Processes | None = None) -> None:
         self.parameters = dict(network.named_parameters())
         self.masters = {
             name: parameter.detach().clone().float().requires_grad_() for name, parameter in self.parameters.items()
@@ -42,7 +43,7 @@ class MasterOptimizer:
         ]
         if matrices:
             self.scales.append(recipe.muon_scale)
-            self.optimizers.append(Muon([self.masters[name] for name in matrices], DTYPES[recipe.precision]))
+            self.optimizers.append(Muon([self.masters[name] for name in matrices], DTYPES[recipe.precision], processes))
 
     def accumulate(self) -> None:
         """Add the network's gradients to the masters' and clear them."""

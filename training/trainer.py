@@ -82,7 +82,7 @@ class Trainer:
         _check_share(recipe, self.processes.count)
         self.device = training_device(recipe.device)
         network = Transformer(config).to(self.device)
-        self.optimizer = MasterOptimizer(network, recipe)
+        self.optimizer = MasterOptimizer(network, recipe, self.processes)
         self.network = network.to(DTYPES[recipe.precision]).train()
         # Lengths differ from batch to batch: one compiled graph for all of them.
         compiled = compiles(recipe, self.device)

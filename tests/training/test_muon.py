@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 
 from training.muon import Muon, orthogonalise
+from training.processes import Processes
 
 SHAPES = [(8, 8), (16, 8), (8, 16), (8, 8), (16, 8)]
 
@@ -57,3 +60,28 @@ def test_a_gradient_of_zero_moves_nothing() -> None:
     matrix.grad = torch.zeros(8, 8)
     optimizer.step()
     assert torch.equal(matrix, torch.ones(8, 8))
+
+
+class Overheard(Processes):
+    """Processes that do not meet: what this one would have told the others is kept."""
+
+    told: list[torch.Tensor]
+
+    def add(self, tensors: Sequence[torch.Tensor]) -> None:
+        self.told = [tensor.clone() for tensor in tensors]
+
+
+def test_every_matrix_is_orthogonalised_by_one_process_alone() -> None:
+    told = []
+    for processes in (Overheard(), Overheard(0, 2), Overheard(1, 2)):
+        parameters = [matrix.requires_grad_() for matrix in matrices(1)]
+        for parameter, gradient in zip(parameters, matrices(2), strict=True):
+            parameter.grad = gradient
+        Muon(parameters, torch.float32, processes).step()
+        told.append(processes.told)
+    alone, first, second = told
+    shares = [(bool(one.any()), bool(other.any())) for one, other in zip(first, second, strict=True)]
+    assert shares.count((True, False)) == 3  # of three shapes; two of them have a second matrix
+    assert shares.count((False, True)) == 2
+    for one, other, whole in zip(first, second, alone, strict=True):
+        torch.testing.assert_close(one + other, whole)

@@ -1,5 +1,6 @@
 """Training in several processes: the same update as in one."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from model.config import preset
 from training.batches import Pairs, micro_batches
 from training.checkpoint import Checkpoints, load
 from training.processes import Processes, joined
-from training.recipe import FitRecipe, RecipeError
+from training.recipe import FitRecipe, Optimizer, RecipeError
 from training.trainer import Trainer
 
 CONFIG = preset("small", 40, d_model=16, heads=2, d_ff=32, encoder_layers=1, decoder_layers=1, dropout=0.1)
@@ -25,10 +26,10 @@ def pairs() -> Pairs:
     return Pairs(sources, [np.append(source[-2::-1], 2).astype(np.int32) for source in sources])
 
 
-def three_updates(processes: Processes) -> dict[str, torch.Tensor]:
+def three_updates(processes: Processes, optimizer: Optimizer) -> dict[str, torch.Tensor]:
     """Gradients of the first update, and the losses and gradient norms of three."""
     torch.set_num_threads(1)
-    trainer = Trainer(CONFIG, RECIPE, pairs(), processes)
+    trainer = Trainer(CONFIG, replace(RECIPE, optimizer=optimizer), pairs(), processes)
     seen: dict[str, torch.Tensor] = {}
     real = trainer.optimizer.update
 
@@ -43,16 +44,16 @@ def three_updates(processes: Processes) -> dict[str, torch.Tensor]:
     return seen
 
 
-def work(number: int, count: int, folder: Path) -> None:
+def work(number: int, count: int, folder: Path, optimizer: Optimizer) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=number, world_size=count)
-    torch.save(three_updates(Processes(number, count)), folder / f"{number}.pt")
+    torch.save(three_updates(Processes(number, count), optimizer), folder / f"{number}.pt")
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("count", [2, 3])
-def test_the_gradient_of_several_processes_is_that_of_one(tmp_path: Path, count: int) -> None:
-    mp.spawn(work, (count, tmp_path), nprocs=count)
-    alone = three_updates(Processes())
+@pytest.mark.parametrize(("count", "optimizer"), [(2, "adam"), (3, "adam"), (2, "muon")])
+def test_the_gradient_of_several_processes_is_that_of_one(tmp_path: Path, count: int, optimizer: Optimizer) -> None:
+    mp.spawn(work, (count, tmp_path, optimizer), nprocs=count)
+    alone = three_updates(Processes(), optimizer)
     for number in range(count):
         together = torch.load(tmp_path / f"{number}.pt")
         for name, wanted in alone.items():
