@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -178,7 +179,18 @@ def _padded(rows: list[Ids], pad_id: int) -> NDArray[np.int64]:
 
 
 def micro_batches(numbers: NDArray[np.int64], pairs: Pairs, tokens: int) -> list[NDArray[np.int64]]:
-    """One update's batch cut into pieces of at most `tokens` padded tokens; 0 leaves it whole."""
+    """One update's batch cut into pieces of at most `tokens` padded tokens; 0 leaves it whole.
+
+    There are as many as a power of two, which processes can share evenly, and the largest is as small as can be.
+    """
     if not tokens:
         return [numbers]
-    return list(_cut(numbers, pairs.lengths, tokens))
+    pieces = _pieces(numbers, pairs.lengths, tokens)
+    count = 1 << (pieces - 1).bit_length()
+    bounds = range(int(pairs.lengths[numbers].max()), tokens + 1)
+    least = bisect_left(bounds, True, key=lambda bound: _pieces(numbers, pairs.lengths, bound) <= count)
+    return list(_cut(numbers, pairs.lengths, bounds[least]))
+
+
+def _pieces(numbers: NDArray[np.int64], lengths: NDArray[np.int64], tokens: int) -> int:
+    return sum(1 for _ in _cut(numbers, lengths, tokens))

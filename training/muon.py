@@ -32,7 +32,7 @@ class Muon(torch.optim.Muon):
         processes: Processes | None = None,
         momentum: float = 0.95,
     ) -> None:
-        """Orthogonalise in `dtype`, a share in each of `processes`. The learning rate is that of the groups, 0 at first."""
+        """Orthogonalise in `dtype`, a share in each of `processes`. The learning rate is the groups', 0 at first."""
         super().__init__(
             parameters,
             lr=0.0,

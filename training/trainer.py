@@ -199,7 +199,7 @@ def _check_length(config: ModelConfig, recipe: FitRecipe) -> None:
 
 def _check_share(recipe: FitRecipe, count: int) -> None:
     """Refuse micro-batches so large that a process would often have nothing to do."""
-    largest = recipe.micro_batch_tokens or recipe.batch_tokens
+    largest = min(recipe.micro_batch_tokens or recipe.batch_tokens, recipe.batch_tokens)
     if largest * count > recipe.batch_tokens:
         raise RecipeError(
             f"[fit] micro_batch_tokens must be at most batch_tokens / {count} for {count} processes "

@@ -5,11 +5,12 @@
     python -m tests.benchmarks.bench_training --corpus corpora/en-de --joeynmt … --wall-clock 30 --peer
 
 The recipe is en-de with the shape `small`. Tokens are real target tokens, EOS counted and padding not; padded tokens
-stand beside them. An update is forward, backward and optimiser; "everything included" also has the validations and
-checkpoints as often as the recipe asks for them. Sides take turns on the same batches, round after round; figures are
-medians of rounds, with the least and the most. This processor may multiply bf16 in software: both precisions are shown,
-and the faster one is ours. How to install JoeyNMT stands in `joeynmt_peer.py`. Nothing here is asserted. No turn begins
-that would end after `--limit` seconds. Writes `training.json` and `training.md` into `--out`.
+stand beside them. Every side has as many threads, ours also as processes of one thread. An update is forward, backward
+and optimiser; "everything included" also has the validations and checkpoints as often as the recipe asks for them.
+Sides take turns on the same batches, round after round; figures are medians of rounds, with the least and the most.
+This processor may multiply bf16 in software: both precisions are shown, and the fastest is ours. How to install JoeyNMT
+stands in `joeynmt_peer.py`. Nothing here is asserted. No turn begins that would end after `--limit` seconds. Writes
+`training.json` and `training.md` into `--out`.
 """
 
 from __future__ import annotations
@@ -29,9 +30,12 @@ from tests.benchmarks.joeynmt_peer import Peer, PeerError, Plan, configuration, 
 from tests.benchmarks.report import machine
 from tests.benchmarks.training_loops import Loop, Ours, loops
 from tests.benchmarks.training_text import Task, open_task
+from tests.benchmarks.training_together import Together
 from tests.benchmarks.wall_clock import compare
 
 JOEYNMT = "JoeyNMT 2.3.0, f32"
+TOGETHER = ", in "
+"""What is between the name of a loop in one process and the number of processes in the table."""
 PEER_LINES = 12_000
 """So many pairs are enough for the few updates of the peer, which reads all of them before the first."""
 
@@ -97,7 +101,7 @@ def peer_turn(task: Task, options: argparse.Namespace, folder: Path) -> Callable
 def measure(task: Task, options: argparse.Namespace, folder: Path) -> tuple[dict[str, Measured], float]:
     """Rounds of turns until all are done or the time is up; and the overhead of our faster precision, in seconds."""
     started = time.perf_counter()
-    sides = loops(task)
+    sides = {**loops(task), **loops_together(task, options.threads, folder)}
     found = {name: Measured() for name in sides}
     costs = {name: take_turn(loop, 1, Measured()) for name, loop in sides.items()}  # warm-up, and what a turn will take
     turns = {name: _turn(loop, options.updates) for name, loop in sides.items()}
@@ -112,8 +116,17 @@ def measure(task: Task, options: argparse.Namespace, folder: Path) -> tuple[dict
                 continue
             costs[name] = turn(found[name])
             print(f"round {number + 1}, {name}: {found[name].real[-1]:,.0f} target tokens/s", flush=True)
-    best = sides[fastest(found, "ours")]
-    return found, best.overhead() if isinstance(best, Ours) else 0.0
+    for loop in sides.values():
+        if isinstance(loop, Together):
+            loop.close()
+    alone = sides[fastest(found, "ours").split(TOGETHER)[0]]
+    return found, alone.overhead() if isinstance(alone, Ours) else 0.0
+
+
+def loops_together(task: Task, count: int, folder: Path) -> dict[str, Loop]:
+    """Ours in as many processes as the others have threads, by the name in the table."""
+    precisions = ("f32", "bf16") if count > 1 else ()
+    return {f"ours, {name}{TOGETHER}{count} processes": Together(task, name, count, folder) for name in precisions}
 
 
 def _turn(loop: Loop, updates: int) -> Callable[[Measured], float]:

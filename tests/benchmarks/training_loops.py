@@ -20,6 +20,7 @@ from model.nn.transformer import Transformer
 from tests.benchmarks.training_text import Task, of_precision
 from training.batches import Pairs, collate, plan_epoch
 from training.checkpoint import Checkpoints
+from training.processes import Processes
 from training.schedule import Schedule
 from training.trainer import Trainer
 from training.validate import validate
@@ -50,9 +51,9 @@ def padded_targets(pairs: Pairs, numbers: NDArray[np.int64]) -> int:
 class Ours:
     """The `Trainer` itself."""
 
-    def __init__(self, task: Task, precision: str) -> None:
+    def __init__(self, task: Task, precision: str, processes: Processes | None = None) -> None:
         self.task = task
-        self.trainer = Trainer(task.config, of_precision(task, precision), task.pairs)
+        self.trainer = Trainer(task.config, of_precision(task, precision), task.pairs, processes)
         self._next, self._numbers = self.trainer.next_batch, np.empty(0, dtype=np.int64)
         self.trainer.next_batch = self._noting  # type: ignore[method-assign]
 

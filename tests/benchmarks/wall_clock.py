@@ -17,11 +17,13 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 
 from tests.benchmarks.joeynmt_peer import Peer, Plan, configuration, write_text, write_vocabulary
 from tests.benchmarks.report import machine
-from tests.benchmarks.training_loops import Ours
+from tests.benchmarks.training_loops import Loop, Ours
 from tests.benchmarks.training_text import RECIPE, Task, open_task
+from tests.benchmarks.training_together import Together
 from training.batches import read_pairs
 from training.evaluate import TestSet, corpus_test_sets
 from training.publish import Run, publish
@@ -29,7 +31,7 @@ from training.recipe import PublishRecipe, read_recipe, section
 from training.scores import Scores, score
 
 _PROBE = 3
-"""Updates timed for each precision before the run."""
+"""Updates timed for each way before the run."""
 _MARGIN = 0.93
 """Share of the time that updates may fill: the rest is reading, validations and checkpoints."""
 
@@ -83,30 +85,54 @@ def table(sides: dict[str, dict[str, Scores]]) -> str:
     return "\n".join([*lines, "", f"BLEU (brevity penalty); `{signature}`"])
 
 
-def probe(task: Task) -> tuple[str, float]:
-    """The faster precision, and its seconds an update."""
+@dataclass(frozen=True)
+class Way:
+    """How ours is trained on this machine."""
+
+    precision: str
+    processes: int
+    """Of one thread each, or one with all threads."""
+
+    def command(self, threads: int) -> tuple[list[str], dict[str, str]]:
+        """What runs `dragoman-train`, and its environment."""
+        many = ["torch.distributed.run", "--nproc-per-node", str(self.processes), "-m", "--"]
+        words = ["-m", *(many if self.processes > 1 else []), "training.cli"]
+        return [sys.executable, *words], {**os.environ, "OMP_NUM_THREADS": str(threads // self.processes)}
+
+
+def probe(task: Task, threads: int) -> tuple[Way, float]:
+    """The fastest way, and its seconds an update."""
     found = {}
     for precision in ("f32", "bf16"):
-        ours = Ours(task, precision)
-        ours.update()
-        times = []
-        for _ in range(_PROBE):
-            started = time.perf_counter()
-            ours.update()
-            times.append(time.perf_counter() - started)
-        found[precision] = median(times)
-    best = min(found, key=lambda precision: found[precision])
+        found[Way(precision, 1)] = _seconds(Ours(task, precision))
+        if threads > 1:
+            with TemporaryDirectory() as folder:
+                together = Together(task, precision, threads, Path(folder))
+                found[Way(precision, threads)] = _seconds(together)
+                together.close()
+    best = min(found, key=lambda way: found[way])
     return best, found[best]
+
+
+def _seconds(loop: Loop) -> float:
+    """What an update takes, after the first one."""
+    loop.update()
+    times = []
+    for _ in range(_PROBE):
+        started = time.perf_counter()
+        loop.update()
+        times.append(time.perf_counter() - started)
+    return median(times)
 
 
 def train_ours(contest: Contest, tests: list[TestSet]) -> tuple[float, dict[str, Scores], str]:
     """Seconds, scores, and a word on how it was trained."""
-    precision, each = probe(contest.task)
+    way, each = probe(contest.task, contest.threads)
     updates = max(2, int(contest.minutes * 60 * _MARGIN / each))
     values = {
         "updates": updates,
         "cooldown": updates // 2,
-        "precision": precision,
+        "precision": way.precision,
         "validate_every": max(1, updates // 4),
         "checkpoint_every": max(1, updates // 20),
         "device": "cpu",
@@ -116,13 +142,13 @@ def train_ours(contest: Contest, tests: list[TestSet]) -> tuple[float, dict[str,
     run = contest.folder / "run"
     shutil.rmtree(run, ignore_errors=True)  # from scratch, and not on from the last comparison
     step = ["fit", "--recipe", str(RECIPE), *flags, "--corpus", str(contest.corpus), "--run", str(run)]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(contest.threads)}
+    command, environment = way.command(contest.threads)
     started = time.perf_counter()
-    subprocess.run([sys.executable, "-m", "training.cli", *step], check=True, env=environment)
+    subprocess.run([*command, *step], check=True, env=environment)
     seconds = time.perf_counter() - started
     published = publish(Run.open(run), replace(contest.recipe, samples=()), contest.folder / "bundle", tests)
     scores = {found.name: found.scores for found in published.evaluations}
-    return seconds, scores, f"{updates:,} updates, {precision}"
+    return seconds, scores, f"{updates:,} updates, {way.precision}, {way.processes} processes"
 
 
 def train_peer(

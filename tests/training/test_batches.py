@@ -60,6 +60,15 @@ def test_micro_batches_are_the_batch_in_pieces(lengths: list[tuple[int, int]], t
     assert all(len(part) * pairs.lengths[part].max() <= tokens for part in parts)
 
 
+def test_micro_batches_can_be_shared_evenly() -> None:
+    random = np.random.default_rng(0)
+    pairs = pairs_of(sorted((int(n), int(n) + 2) for n in random.integers(3, 60, 2000)))
+    for batch in plan_epoch(pairs, 4000, seed=1, epoch=0)[:-1]:
+        costs = [len(part) * pairs.lengths[part].max() for part in micro_batches(batch, pairs, 1000)]
+        assert len(costs) in (4, 8)
+        assert max(costs) < 1.25 * sum(costs) / len(costs)
+
+
 def test_collate_shifts_the_target_by_bos_and_pads_with_pad() -> None:
     config = ModelConfig(vocab_size=100, d_model=8, heads=2)
     batch = collate(pairs_of([(3, 4), (2, 2)]), [0, 1], config)

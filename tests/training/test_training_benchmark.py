@@ -13,6 +13,7 @@ from tests.benchmarks.bench_training import Measured, everything, measure, page,
 from tests.benchmarks.joeynmt_peer import Peer, PeerError, Plan, configuration, write_text, write_vocabulary
 from tests.benchmarks.training_loops import Counted, loops
 from tests.benchmarks.training_text import BUNDLED_TOKENIZER, Task, made_up, open_task
+from tests.benchmarks.training_together import Together
 from tests.benchmarks.wall_clock import table as wall_clock_table
 from training.scores import score
 
@@ -124,3 +125,13 @@ def test_the_table_of_a_wall_clock_has_a_row_for_each_test_set() -> None:
     good, bad = score(["eins zwei drei vier"], ["eins zwei drei vier"]), score(["null"], ["eins zwei drei vier"])
     text = wall_clock_table({"ours": {"help": good}, "peer": {"help": bad}})
     assert "| help | 100.00 (1.000) | 0.00 (0.050) |" in text
+
+
+@pytest.mark.slow
+def test_several_processes_take_the_batches_of_one(task: Task, tmp_path: Path) -> None:
+    recipe = replace(task.recipe, micro_batch_tokens=128)
+    together, alone = Together(replace(task, recipe=recipe), "f32", 2, tmp_path), loops(task)["ours, f32"]
+    assert [together.update() for _ in range(2)] == [alone.update() for _ in range(2)]
+    together.close()
+    with pytest.raises(RuntimeError, match="every process must end its update"):
+        together.update()
