@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,10 +20,9 @@ from model.tokenizer import PAD_ID, Tokenizer
 from training.corpus.files import read_paired
 from training.progress import progress
 from training.protect import Prepare
+from training.ragged import Ids, Ragged
 from training.sampling import SubwordSampler
 from training.weights import Weights, draw
-
-Ids = NDArray[np.int32]
 
 POOL = 16_384
 """Pairs sorted by length together: batches pad little, and lengths still come in random order."""
@@ -31,10 +32,12 @@ POOL = 16_384
 class Pairs:
     """Pairs in ids, EOS last on both sides."""
 
-    sources: list[Ids]
-    targets: list[Ids]
-    numbers: list[int] = field(default_factory=list)
+    sources: Sequence[Ids]
+    targets: Sequence[Ids]
+    numbers: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """Places of the pairs in the text that they were made from."""
+    lines: int = 0
+    """Pairs of that text."""
     weights: Weights | None = None
     """How often an epoch shows each pair, on average; once if not given."""
     sampler: SubwordSampler | None = None
@@ -50,20 +53,43 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.sources)
 
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Ids and numbers of pairs that `encode_pairs` made, to be kept."""
+        assert isinstance(self.sources, Ragged)
+        assert isinstance(self.targets, Ragged)
+        return {
+            "source_ids": self.sources.ids,
+            "source_ends": self.sources.ends,
+            "target_ids": self.targets.ids,
+            "target_ends": self.targets.ends,
+            "numbers": self.numbers,
+            "lines": np.array(self.lines),
+        }
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Pairs:
+        """The inverse of `arrays`."""
+        sources, targets = (Ragged(arrays[f"{side}_ids"], arrays[f"{side}_ends"]) for side in ("source", "target"))
+        return cls(sources, targets, arrays["numbers"], int(arrays["lines"]))
+
     @cached_property
     def source_lengths(self) -> NDArray[np.int64]:
         """Tokens of each source."""
-        return np.array([len(ids) for ids in self.sources], dtype=np.int64)
+        return _lengths(self.sources)
 
     @cached_property
     def target_lengths(self) -> NDArray[np.int64]:
         """Tokens of each target."""
-        return np.array([len(ids) for ids in self.targets], dtype=np.int64)
+        return _lengths(self.targets)
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
         """The longer side of each pair: what it costs in a padded batch."""
         return np.maximum(self.source_lengths, self.target_lengths)
+
+
+def _lengths(side: Sequence[Ids]) -> NDArray[np.int64]:
+    return side.lengths if isinstance(side, Ragged) else np.array([len(ids) for ids in side], dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -100,22 +126,23 @@ def encode_pairs(
 
     `sampler` is told all that is kept, and cuts it anew for every epoch.
     """
-    sources: list[Ids] = []
-    targets: list[Ids] = []
-    numbers: list[int] = []
+    ids, ends = (array("i"), array("i")), (array("q"), array("q"))
+    numbers = array("q")
     bar = progress(len(pairs), "encoding", "pair")
     for number, pair in enumerate(pairs):
         bar.update()
         source, target = pair if prepare is None else prepare(number, *pair)
         x, y = tokenizer.encode(source), tokenizer.encode(target)
         if 1 < len(x) <= max_length and 1 < len(y) <= max_length:
-            sources.append(np.array(x, dtype=np.int32))
-            targets.append(np.array(y, dtype=np.int32))
+            for side, into, until in zip((x, y), ids, ends, strict=True):
+                into.extend(side)
+                until.append(len(into))
             numbers.append(number)
             if sampler:
                 sampler.add((source, target), (x, y))
     bar.close()
-    return Pairs(sources, targets, numbers, sampler=sampler)
+    sources, targets = (Ragged(np.array(into), np.array(until)) for into, until in zip(ids, ends, strict=True))
+    return Pairs(sources, targets, np.array(numbers), len(pairs), sampler=sampler)
 
 
 def read_pairs(source: Path, target: Path) -> list[tuple[str, str]]:
@@ -171,7 +198,7 @@ def collate(pairs: Pairs, numbers: Sequence[int] | NDArray[np.int64], config: Mo
     )
 
 
-def _padded(rows: list[Ids], pad_id: int) -> NDArray[np.int64]:
+def _padded(rows: Sequence[Ids], pad_id: int) -> NDArray[np.int64]:
     padded = np.full((len(rows), max(map(len, rows))), pad_id, dtype=np.int64)
     for index, row in enumerate(rows):
         padded[index, : len(row)] = row

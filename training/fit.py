@@ -23,6 +23,7 @@ from training.corpus.errors import CorpusError
 from training.curves import draw_curves
 from training.flops import peak_flops
 from training.journal import Journal
+from training.kept_arrays import KeptArrays
 from training.processes import Processes, joined
 from training.protect import preparation
 from training.recipe import FitRecipe, NoiseRecipe, ProtectRecipe, model_config
@@ -83,7 +84,7 @@ def _fit(
         torch.set_num_threads(recipe.threads)
     tokenizer = Tokenizer(folder.tokenizer)
     config = model_config(config_values, tokenizer.vocab_size)
-    pairs = _pairs(folder, recipe, text_recipe, tokenizer)
+    pairs = _pairs(folder, recipe, text_recipe, tokenizer, processes)
     dev_sets = read_dev_sets(folder.corpus, tokenizer, folder.languages, recipe.max_length)
     trainer = Trainer(config, recipe, pairs, processes)
     if folder.start:
@@ -107,8 +108,24 @@ def _fit(
     return trainer.at
 
 
-def _pairs(folder: RunFolder, recipe: FitRecipe, text_recipe: TextRecipe, tokenizer: Tokenizer) -> Pairs:
-    """What is trained on, in ids."""
+def _pairs(
+    folder: RunFolder, recipe: FitRecipe, text_recipe: TextRecipe, tokenizer: Tokenizer, processes: Processes
+) -> Pairs:
+    """What is trained on, in ids: made by the first process, and only once for a run."""
+    if recipe.subword_sampling:  # ids are new in every epoch
+        pairs = _encoded(folder, recipe, text_recipe, tokenizer)
+    else:
+        kept = KeptArrays(folder.out / "pairs", _ids_depend_on(folder, recipe, text_recipe))
+        if processes.first and not kept.there:
+            kept.write(_encoded(folder, recipe, text_recipe, tokenizer).arrays())
+        processes.wait()
+        # Another machine may not see this one's run folder.
+        pairs = Pairs.of_arrays(kept.read()) if kept.there else _encoded(folder, recipe, text_recipe, tokenizer)
+    weights = line_weights(folder.corpus / "train.origin", text_recipe.weights, pairs.lines)
+    return pairs if weights is None else replace(pairs, weights=np.array(weights)[pairs.numbers])
+
+
+def _encoded(folder: RunFolder, recipe: FitRecipe, text_recipe: TextRecipe, tokenizer: Tokenizer) -> Pairs:
     source, target = folder.languages
     text = read_pairs(folder.corpus / f"train.{source}", folder.corpus / f"train.{target}")
     prepare = preparation(tokenizer, text_recipe.protect, text_recipe.noise, recipe.seed)
@@ -120,15 +137,26 @@ def _pairs(folder: RunFolder, recipe: FitRecipe, text_recipe: TextRecipe, tokeni
         raise CorpusError(
             f"{folder.corpus} must hold at least one pair of at most {recipe.max_length} tokens a side, but holds none."
         )
-    weights = line_weights(folder.corpus / "train.origin", text_recipe.weights, len(text))
-    return pairs if weights is None else replace(pairs, weights=np.array(weights)[pairs.numbers])
+    return pairs
+
+
+def _read(folder: RunFolder) -> dict[str, Any]:
+    """The files that ids are made from."""
+    return {
+        "tokenizer": sha256(folder.tokenizer),
+        "text": [sha256(folder.corpus / f"train.{language}") for language in folder.languages],
+    }
+
+
+def _ids_depend_on(folder: RunFolder, recipe: FitRecipe, text_recipe: TextRecipe) -> dict[str, Any]:
+    changes = {"protect": asdict(text_recipe.protect), "noise": asdict(text_recipe.noise)}
+    return {**_read(folder), **changes, "seed": recipe.seed, "max_length": recipe.max_length}
 
 
 def _identity(folder: RunFolder, recipe: FitRecipe, pairs: Pairs) -> dict[str, Any]:
     """What a place in the data depends on: the text, its ids, and all that orders the batches."""
     return {
-        "tokenizer": sha256(folder.tokenizer),
-        "text": [sha256(folder.corpus / f"train.{language}") for language in folder.languages],
+        **_read(folder),
         "pairs": len(pairs),
         "order": [recipe.seed, recipe.batch_tokens, recipe.max_length],
         **({"subword_sampling": recipe.subword_sampling} if recipe.subword_sampling else {}),

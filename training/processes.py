@@ -12,12 +12,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from training.device import training_device
+
+_PATIENCE = timedelta(hours=2)
+"""How long processes wait for each other: all for the first one, while it encodes a corpus or validates."""
 
 
 class Processes:
@@ -63,7 +67,7 @@ def joined(asked: str = "auto") -> Iterator[Processes]:
     device = training_device(asked)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=_PATIENCE)
     try:
         yield Processes(dist.get_rank(), count)
     finally:

@@ -41,7 +41,7 @@ def two_devices(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "set_device", asked.append)
-    monkeypatch.setattr(dist, "init_process_group", asked.append)
+    monkeypatch.setattr(dist, "init_process_group", lambda backend, **_: asked.append(backend))
     monkeypatch.setattr(dist, "destroy_process_group", lambda: None)
     monkeypatch.setattr(dist, "get_rank", lambda: 1)
     monkeypatch.delenv("LOCAL_RANK", raising=False)

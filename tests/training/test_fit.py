@@ -189,7 +189,9 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
         Trainer(other, recipe(), pairs()).load_state_dict(state)
 
 
-def test_fit_goes_on_from_its_checkpoint_and_refuses_another_tokenizer(tmp_path: Path) -> None:
+def test_fit_goes_on_from_its_checkpoint_and_refuses_another_tokenizer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     corpus, out = tmp_path / "corpus", tmp_path / "run"
     corpus.mkdir()
     out.mkdir()
@@ -202,7 +204,10 @@ def test_fit_goes_on_from_its_checkpoint_and_refuses_another_tokenizer(tmp_path:
     del shape["vocab_size"]
     short = recipe(updates=4, validate_every=4, checkpoint_every=2, validate_sentences=2)
     assert fit(shape, short, folder).update == 4
-    assert fit(shape, recipe(updates=6, validate_every=3, checkpoint_every=3, validate_sentences=2), folder).update == 6
+    with monkeypatch.context() as again:
+        again.setattr("training.fit.encode_pairs", None)  # what was encoded is kept
+        longer = recipe(updates=6, validate_every=3, checkpoint_every=3, validate_sentences=2)
+        assert fit(shape, longer, folder).update == 6
     kinds = [json.loads(line)["kind"] for line in (out / "log.jsonl").read_text().splitlines()]
     assert kinds == ["train", "dev.numbers", "train", "dev.numbers"]
     assert json.loads((out / "run.json").read_text())["model"]["d_model"] == 16
