@@ -210,6 +210,12 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument(
         "--wall-clock", type=float, metavar="MINUTES", help="train from scratch for so long, compare BLEU"
     )
+    found.add_argument(
+        "--test-sentences",
+        type=int,
+        default=100,
+        help="with --wall-clock: of each test set (default: %(default)s); 0: all",
+    )
     found.add_argument("--peer", action="store_true", help="with --wall-clock: train JoeyNMT too, for as long")
     found.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change the recipe")
     found.add_argument("--out", type=Path, default=Path("build/benchmarks"))

@@ -14,7 +14,9 @@ from tests.benchmarks.joeynmt_peer import Peer, PeerError, Plan, configuration, 
 from tests.benchmarks.training_loops import Counted, loops
 from tests.benchmarks.training_text import BUNDLED_TOKENIZER, Task, made_up, open_task
 from tests.benchmarks.training_together import Together
+from tests.benchmarks.wall_clock import shortened
 from tests.benchmarks.wall_clock import table as wall_clock_table
+from training.evaluate import TestSet
 from training.scores import score
 
 SMALL = [f"model.{name}" for name in ("d_model=16", "heads=2", "d_ff=16", "encoder_layers=1", "decoder_layers=1")]
@@ -135,3 +137,12 @@ def test_several_processes_take_the_batches_of_one(task: Task, tmp_path: Path) -
     together.close()
     with pytest.raises(RuntimeError, match="every process must end its update"):
         together.update()
+
+
+@pytest.mark.parametrize(("most", "kept"), [(0, 10), (20, 10), (10, 10), (4, 4), (3, 3)])
+def test_a_test_set_is_shortened_to_pairs_from_all_of_it(most: int, kept: int) -> None:
+    whole = TestSet("numbers", [(str(i), str(i)) for i in range(10)])
+    pairs = shortened(whole, most).pairs
+    assert len(pairs) == kept
+    assert set(pairs) <= set(whole.pairs)
+    assert int(pairs[-1][0]) >= 9 - 10 // kept
