@@ -139,7 +139,7 @@ class NoiseRecipe:
 
     def __bool__(self) -> bool:
         """Whether there is any."""
-        return any(dataclasses.asdict(self).values())
+        return self != NoiseRecipe()
 
 
 def _shares(name: str, **values: float) -> None:
