@@ -60,7 +60,8 @@ def _build(settings: Settings, listens: bool) -> "Application":
         raise SettingsError("engines must be auto or apart where Serve's proxy takes the connections, but is within.")
     engine, ingress = _engine_options(settings), _ingress_options(settings)
     if listens and settings.holds_engines:
-        ingress["ray_actor_options"] = engine["ray_actor_options"]
+        each = engine["ray_actor_options"]
+        ingress["ray_actor_options"] = {name: amount * len(names) for name, amount in each.items()}
         return ray_serve.deployment(name="ingress", **ingress)(Whole).bind(settings)
     translators = [
         ray_serve.deployment(name=f"translator-{name}", **engine)(Translator).bind(path, settings)

@@ -57,14 +57,15 @@ class Settings(BaseSettings):
     """Who takes the connections of `dragoman serve`: the ingress replicas themselves, or Ray's HTTP proxy before them,
     as always in a Ray cluster."""
     engines: Literal["auto", "within", "apart"] = "auto"
-    """Where engines run: `within` the ingress replica, in a process that it starts, which costs a request least, or
+    """Where engines run: `within` the ingress replica, in processes that it starts, which costs a request least, or
     `apart` in replicas of their own, which scale and which Ray places. `auto`: within, where a listening ingress needs
-    one."""
+    one for each bundle."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe log line to write. Lines are JSON and never hold the text."""
 
-    bundles: Annotated[tuple[Path, ...], NoDecode] = (BUNDLED / "en-de",)
-    """Folders of the bundles to serve, with colons between them; one engine, or deployment of engines, for each."""
+    bundles: Annotated[tuple[Path, ...], NoDecode] = (BUNDLED / "en-de", BUNDLED / "de-en")
+    """Folders of the bundles to serve, or names of those that ship, with colons between them; one engine, or deployment
+    of engines, for each."""
     precision: Literal["auto", "int8", "f32", "f16"] = "auto"
     """Which graphs of a bundle to run; `auto` takes int8 on the CPU and f16 on CUDA where the bundle has them."""
     provider: Literal["cpu", "cuda"] = "cpu"
@@ -140,7 +141,7 @@ class Settings(BaseSettings):
     @classmethod
     def _absolute(cls, value: tuple[Path, ...]) -> tuple[Path, ...]:
         # Replicas are other processes, with other working folders.
-        return tuple(path.expanduser().absolute() for path in value)
+        return tuple(_of_bundle(path).absolute() for path in value)
 
     @model_validator(mode="before")
     @classmethod
@@ -158,7 +159,7 @@ class Settings(BaseSettings):
     def holds_engines(self) -> bool:
         """Whether the ingress replica starts the engines itself."""
         if self.engines == "auto":
-            return len(self.bundles) == 1 and not any(_needs_apart(self))
+            return not any(_needs_apart(self))
         return self.engines == "within"
 
     @classmethod
@@ -183,6 +184,13 @@ class Settings(BaseSettings):
             raise SettingsError("\n".join(map(_line, error.errors()))) from error
 
 
+def _of_bundle(path: Path) -> Path:
+    """The folder that `path` names: one that is there, or a bundle that ships."""
+    path = path.expanduser()
+    ships = BUNDLED / path
+    return ships if len(path.parts) == 1 and not path.exists() and ships.is_dir() else path
+
+
 def _impossible_limits(s: Settings) -> Iterator[str]:
     if s.max_source_tokens > s.max_batch_tokens:
         yield (
@@ -205,7 +213,7 @@ def _impossible_limits(s: Settings) -> Iterator[str]:
 
 def _impossible_replicas(s: Settings) -> Iterator[str]:
     if not s.bundles:
-        yield "bundles must name at least one folder; leave it out for the one that ships."
+        yield "bundles must name at least one folder; leave it out for those that ship."
     if len(set(s.bundles)) < len(s.bundles):
         yield f"bundles must be different folders, but are {', '.join(map(str, s.bundles))}."
     if s.min_replicas > s.max_replicas:

@@ -73,8 +73,9 @@ def test_without_a_compiler_the_wheel_is_one_for_all_and_says_what_it_lacks(tmp_
         assert LIBRARY not in archive.namelist()
 
 
-def test_the_wheel_holds_the_bundled_model_byte_for_byte(wheel: zipfile.ZipFile) -> None:
-    bundle = ROOT / "service" / "bundled" / "en-de"
+@pytest.mark.parametrize("name", ["en-de", "de-en"])
+def test_the_wheel_holds_the_bundled_models_byte_for_byte(wheel: zipfile.ZipFile, name: str) -> None:
+    bundle = ROOT / "service" / "bundled" / name
     assert (bundle / "manifest.json").is_file()
     for path in filter(Path.is_file, bundle.rglob("*")):
         assert wheel.read(path.relative_to(ROOT).as_posix()) == path.read_bytes()

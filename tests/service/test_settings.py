@@ -19,10 +19,11 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-def test_the_defaults_stand_on_loopback_and_serve_the_bundle_that_ships():
+def test_the_defaults_stand_on_loopback_and_serve_the_bundles_that_ship():
     settings = Settings.load()
     assert (settings.host, settings.port) == ("127.0.0.1", 8000)
-    assert settings.bundles == (BUNDLED / "en-de",)
+    assert settings.bundles == (BUNDLED / "en-de", BUNDLED / "de-en")
+    assert {path.name for path in settings.bundles} == {path.name for path in BUNDLED.iterdir()}
     assert settings.max_texts == 128
 
 
@@ -43,6 +44,17 @@ def test_bundles_are_paths_with_colons_between_them(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DRAGOMAN_BUNDLES", "/a/one:two")
     assert Settings.load().bundles == (Path("/a/one"), tmp_path / "two")
+
+
+def test_a_bundle_that_ships_is_known_by_its_name(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert Settings.load({"bundles": "en-de:/a/de-en"}).bundles == (BUNDLED / "en-de", Path("/a/de-en"))
+
+
+def test_a_folder_that_is_there_comes_before_a_bundle_that_ships(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "en-de").mkdir()
+    assert Settings.load({"bundles": "en-de"}).bundles == (tmp_path / "en-de",)
 
 
 def test_an_empty_variable_is_no_variable(monkeypatch):
@@ -108,11 +120,11 @@ def test_a_wrong_or_contradictory_setting_says_what_must_hold(flags, words):
         ({"listener": "proxy"}, False),
         ({"min_replicas": 0}, False),
         ({"profile": "cluster"}, False),
-        ({"bundles": "one:two"}, False),
-        ({"bundles": "one:two", "engines": "within"}, True),
+        ({"bundles": "one:two"}, True),
+        ({"bundles": "one:two", "max_replicas": 2}, False),
     ],
 )
-def test_the_engine_is_held_by_an_ingress_that_needs_one(flags, within):
+def test_engines_are_held_by_an_ingress_that_needs_one_for_each_bundle(flags, within):
     assert Settings.load(flags).holds_engines is within
 
 
