@@ -143,8 +143,11 @@ def local_ray(settings: Settings) -> Iterator[LocalRay]:
             _on_signals(_interrupt)  # Ray has set its own
         _forward_logs()
         there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-        if there.get("GPU", 0) < settings.engine_gpus:
-            raise SettingsError(f"engine_gpus must be at most the GPUs of this machine, but is {settings.engine_gpus}.")
+        wanted, gpus = settings.engine_gpus * len(settings.bundles), there.get("GPU", 0.0)
+        if gpus < wanted:
+            raise SettingsError(
+                f"engine_gpus for each bundle must be at most the GPUs of this machine ({gpus:g}), but are {wanted:g}."
+            )
         _start_serve(settings)
         yield state
     finally:

@@ -1,8 +1,8 @@
-"""The deployment of a machine that needs one engine: HTTP and text work, and the engine in a process beside them.
+"""The deployment of one machine: HTTP and text work, and an engine for each bundle in a process beside them.
 
 A call of Ray between two replicas costs a request about as much processor time as its translation by a small network.
-`service.app` makes a deployment of it where the settings want one. If the engine's process ends, those who wait are
-told so, and another one is started.
+`service.app` makes a deployment of it where the settings want one. If an engine's process ends, those who wait for it
+are told so, and another one is started.
 """
 
 from __future__ import annotations
