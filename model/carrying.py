@@ -15,14 +15,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from model.protection import Protected, Protector, carried, renumbered, restore
-from model.tokenizer import SENTINELS, normalize
+from model.tokenizer import normalize
 
 _SENTINEL_OR_TEXT = re.compile("[\ue000-\ue01f]|[^\ue000-\ue01f]+")
 _CORE = re.compile(r"\w(?:.*\w)?", re.DOTALL)
 _MARKUP_ENDS = (">", "*", "~", ")")
 _GLUED = re.compile(r"\w*")
-_SENTINEL = re.compile("[\ue000-\ue01f]")
-_PUNCTUATION = frozenset(".,;:!?…")
 
 
 class Codec(Protocol):
@@ -90,7 +88,7 @@ class Carrier:
 
     def decode(self, ids: Sequence[int], sentence: Sentence) -> str:
         """What the network wrote, with sentinels in the place of spans if it read such."""
-        text = spaced(self._codec.decode(ids), sentence)
+        text = self._codec.decode(ids)
         # Nothing told the network that a fragment goes on.
         return text.rstrip().removesuffix(".") if sentence.fragment else text
 
@@ -130,37 +128,6 @@ class Carrier:
             yield Sentence(core.group(), fragment=True)
             if stretch[core.end() :]:
                 yield stretch[core.end() :]
-
-
-def spaced(written: str, sentence: Sentence) -> str:
-    """What a network wrote, with a space between a sentinel and a letter where the source has them apart.
-
-    "%s placed" must not become "%splatziert". Markup may cling to another word than before, and so may what follows a
-    hyphen; letters without case are of scripts without spaces.
-    """
-    if not sentence.sentinels:
-        return written
-
-    def with_spaces(match: re.Match[str]) -> str:
-        number = ord(match.group()) - ord(SENTINELS[0])
-        place = sentence.text.find(match.group())
-        if place < 0 or sentence.spans[number].endswith(_MARKUP_ENDS):
-            return match.group()
-        left = _cased(written, match.start() - 1) and _apart(sentence.text, place - 1)
-        right = _cased(written, match.end()) and _apart(sentence.text, place + 1)
-        return f"{' ' * left}{match.group()}{' ' * right}"
-
-    return _SENTINEL.sub(with_spaces, written)
-
-
-def _cased(text: str, place: int) -> bool:
-    """Whether a letter that may be upper or lower stands there."""
-    return 0 <= place < len(text) and text[place].lower() != text[place].upper()
-
-
-def _apart(text: str, place: int) -> bool:
-    """Whether nothing stands there that a neighbour could cling to."""
-    return not 0 <= place < len(text) or text[place].isspace() or text[place] in _PUNCTUATION
 
 
 def _spelt(span: str) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from model.carrying import Carrier, Codec, Sentence, is_language, spaced
+from model.carrying import Carrier, Codec, Sentence, is_language
 from model.protection import Protected, restore
 from model.spans import Span
 from model.tokenizer import normalize
@@ -247,16 +247,12 @@ class Pipeline:
         source, written = self._carrier.read(sentence), _clean(self._carrier.decode(ids, sentence))
         if not written:
             return Part(sentence.source, sentence.source)
-
-        def mended(raw: str) -> str:
-            return _mended(spaced(raw, sentence))
-
         return Part(
             sentence.source,
             self._carrier.restored(written, sentence),
             Tokens(
                 source_tokens(normalize(source), codec.source_spans(source), carried),
-                target_tokens(codec.decode(ids), mended, written, codec.target_spans(ids), carried),
+                target_tokens(codec.decode(ids), _mended, written, codec.target_spans(ids), carried),
                 attention,
             ),
         )

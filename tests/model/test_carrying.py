@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.carrying import Carrier, Sentence, is_language, spaced
-from model.tokenizer import SENTINELS
+from model.carrying import Carrier, Sentence, is_language
 from tests.service.text.letters import Letters
 
 PLAIN, SENTINEL = Carrier(Letters()), Carrier(Letters(sentinels=True))
@@ -102,33 +101,3 @@ def test_a_full_stop_that_a_fragment_did_not_have_is_not_its_translation_s() -> 
 def test_spans_alone_are_no_language() -> None:
     assert not is_language(sentence(SENTINEL, "A4, <b>%s</b> – 3.5!").text)
     assert is_language(sentence(SENTINEL, "A4 or %s").text)
-
-
-@pytest.mark.parametrize(
-    ("source", "written", "shown"),
-    [
-        ("Placed %s.", "{0}platziert.", "%s platziert."),
-        ("Opening %d files", "Öffnet{0}Dateien", "Öffnet %d Dateien"),
-        ("Hello %s, you", "Hallo{0}und du", "Hallo %s und du"),
-        ("PID %ds", "PID {0}s", "PID %ds"),  # it clings in the source, too
-        ("The %d-bit file", "Die {0}bit-Datei", "Die %dbit-Datei"),
-        ("The %s-file", "Die {0}datei", "Die %sdatei"),
-        ("See %s", "查看{0}文件", "查看%s文件"),
-        ("<b>Save</b> as", "{0}Sichern{1}als", "<b>Sichern</b>als"),
-        ("From %s to %s", "Von {0}{1}", "Von %s%s"),
-        ("Now %s", "Jetzt {0}", "Jetzt %s"),
-    ],
-)
-def test_what_stands_apart_in_the_source_clings_to_no_word_of_the_translation(
-    source: str, written: str, shown: str
-) -> None:
-    one = sentence(SENTINEL, source)
-    said = written.format(*SENTINELS)
-    decoded = SENTINEL.decode(Letters().encode(said)[:-1], one)
-    assert SENTINEL.restored(decoded, one) == shown
-
-
-@given(TEXTS)
-def test_a_copy_gets_no_more_spaces(text: str) -> None:
-    one = sentence(SENTINEL, text)
-    assert spaced(one.text, one) == one.text

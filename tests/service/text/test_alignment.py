@@ -112,22 +112,6 @@ def test_what_is_carried_is_one_word_whatever_stands_for_it():
     assert ("<b class='x y'>",) * 2 in pairs
 
 
-def test_a_space_that_the_network_forgot_beside_what_is_carried_is_put_in_and_moves_no_link():
-    text = "See %s now."
-    pipeline = Pipeline(Letters(sentinels=True), 60, "en", "de")
-    prepared = pipeline.prepare([text])
-    written = prepared.sentences[0].text.replace(" ", "")
-    kept = [i for i, character in enumerate(prepared.sentences[0].text) if character != " "]
-    size = len(prepared.segments[0])
-    ids = tuple(Letters().encode(written)[:-1])
-    best = Hypothesis(ids, -1.0, -1.0, False, attention=looking(*kept, size=size))
-    results = [SegmentResult(ids, -1.0, False, hypotheses=(best,))]
-    (restored,) = pipeline.restore(prepared, results)
-    assert restored.text == text
-    pairs = shown(text, restored.text, pipeline.alignment(prepared, results, 0))
-    assert {("See", "See"), ("%s", "%s"), ("now", "now"), (".", ".")} <= set(pairs)
-
-
 def test_a_sentence_in_fragments_is_aligned_all_the_same():
     text = "Go on.\tAnd to  https://x.org/a-b  and then stop."
     pipeline = Pipeline(Letters(sentinels=True), 60, "en", "de")
