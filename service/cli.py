@@ -118,7 +118,7 @@ def _translate_parser(commands: Any) -> None:
         dest="bundles",
         default=argparse.SUPPRESS,
         metavar="PATH",
-        help="folder of the model (default: the one that ships)",
+        help="folder or name of the model (default: the one that ships for these languages)",
     )
     _add_settings(translate, _ENGINE_SETTINGS)
     translate.set_defaults(run=_translate)
@@ -161,7 +161,7 @@ def _settings(given: argparse.Namespace) -> Settings:
 
 
 def _shown(default: Any) -> str:
-    return "the one that ships" if isinstance(default, tuple) else str(default)
+    return "those that ship" if isinstance(default, tuple) else str(default)
 
 
 def _say(message: str) -> None:

@@ -146,7 +146,8 @@ def local_ray(settings: Settings) -> Iterator[LocalRay]:
         wanted, gpus = settings.engine_gpus * len(settings.bundles), there.get("GPU", 0.0)
         if gpus < wanted:
             raise SettingsError(
-                f"engine_gpus for each bundle must be at most the GPUs of this machine ({gpus:g}), but are {wanted:g}."
+                f"engine_gpus × bundles must be at most the GPUs of this machine ({gpus:g}), but is "
+                f"{settings.engine_gpus:g} × {len(settings.bundles)}; serve fewer bundles, or give each a part of one."
             )
         _start_serve(settings)
         yield state

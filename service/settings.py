@@ -58,14 +58,14 @@ class Settings(BaseSettings):
     as always in a Ray cluster."""
     engines: Literal["auto", "within", "apart"] = "auto"
     """Where engines run: `within` the ingress replica, in processes that it starts, which costs a request least, or
-    `apart` in replicas of their own, which scale and which Ray places. `auto`: within, where a listening ingress needs
-    one for each bundle."""
+    `apart` in replicas of their own, which scale and which Ray places. `auto`: within, unless the listener is `proxy`,
+    there may be several replicas, or there are several bundles on CUDA."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe log line to write. Lines are JSON and never hold the text."""
 
     bundles: Annotated[tuple[Path, ...], NoDecode] = (BUNDLED / "en-de", BUNDLED / "de-en")
-    """Folders of the bundles to serve, or names of those that ship, with colons between them; one engine, or deployment
-    of engines, for each."""
+    """Folders of the bundles to serve, or names of those that ship where there is no such folder, with colons between
+    them; one engine, or deployment of engines, for each."""
     precision: Literal["auto", "int8", "f32", "f16"] = "auto"
     """Which graphs of a bundle to run; `auto` takes int8 on the CPU and f16 on CUDA where the bundle has them."""
     provider: Literal["cpu", "cuda"] = "cpu"
@@ -231,6 +231,8 @@ def _needs_apart(s: Settings) -> Iterator[str]:
     for name in ("ingress_replicas", "min_replicas", "max_replicas"):
         if (value := getattr(s, name)) != 1:
             yield f"{name} {value}"
+    if s.provider == "cuda" and len(s.bundles) > 1:  # processes beside an ingress all take the first of its GPUs
+        yield f"{len(s.bundles)} bundles on cuda"
 
 
 def _impossible_devices(s: Settings) -> Iterator[str]:

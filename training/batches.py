@@ -208,16 +208,23 @@ def _padded(rows: Sequence[Ids], pad_id: int) -> NDArray[np.int64]:
 def micro_batches(numbers: NDArray[np.int64], pairs: Pairs, tokens: int) -> list[NDArray[np.int64]]:
     """One update's batch cut into pieces of at most `tokens` padded tokens; 0 leaves it whole.
 
-    There are as many as a power of two, which processes can share evenly, and the largest is as small as can be.
+    Where the fewest pieces that could do are no power of two, there are up to the next one, and the largest is as small
+    as can be then: 2, 4 or 8 processes share them almost evenly. `tokens` must hold the longest pair.
     """
     if not tokens:
         return [numbers]
-    pieces = _pieces(numbers, pairs.lengths, tokens)
-    count = 1 << (pieces - 1).bit_length()
-    bounds = range(int(pairs.lengths[numbers].max()), tokens + 1)
-    least = bisect_left(bounds, True, key=lambda bound: _pieces(numbers, pairs.lengths, bound) <= count)
-    return list(_cut(numbers, pairs.lengths, bounds[least]))
+    lengths = pairs.lengths[numbers].tolist()
+    count = 1 << (_pieces(lengths, tokens) - 1).bit_length()
+    bounds = range(max(lengths), tokens + 1)
+    least = bounds[bisect_left(bounds, True, key=lambda bound: _pieces(lengths, bound) <= count)]
+    return list(_cut(numbers, pairs.lengths, least))
 
 
-def _pieces(numbers: NDArray[np.int64], lengths: NDArray[np.int64], tokens: int) -> int:
-    return sum(1 for _ in _cut(numbers, lengths, tokens))
+def _pieces(lengths: list[int], tokens: int) -> int:
+    """Into how many pieces `_cut` cuts."""
+    pieces, members, longest = 1, 0, 0
+    for length in lengths:
+        members, longest = members + 1, max(longest, length)
+        if longest * members > tokens:
+            pieces, members, longest = pieces + 1, 1, length
+    return pieces

@@ -6,8 +6,9 @@ import json
 import math
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,16 +85,20 @@ def _fit(
         torch.set_num_threads(recipe.threads)
     tokenizer = Tokenizer(folder.tokenizer)
     config = model_config(config_values, tokenizer.vocab_size)
-    pairs = _pairs(folder, recipe, text_recipe, tokenizer, processes)
+    checkpoints = Checkpoints(folder.out / "checkpoints", recipe.average)
+    identity = _identity(folder, recipe, text_recipe, tokenizer)
+    begun = _begun(checkpoints, identity)
+    kept = None if recipe.subword_sampling else KeptArrays(folder.out / "pairs", identity)  # sampled ids are never old
+    pairs = _pairs(kept, partial(_encoded, folder, recipe, text_recipe, tokenizer), processes)
+    pairs = _weighted(pairs, folder, text_recipe)
+    identity["pairs"] = len(pairs)
     dev_sets = read_dev_sets(folder.corpus, tokenizer, folder.languages, recipe.max_length)
     trainer = Trainer(config, recipe, pairs, processes)
-    if folder.start:
+    if begun:
+        trainer.load_state_dict(begun["trainer"])
+    elif folder.start:
         trainer.optimizer.begin_with(starting_weights(folder.start, config, tokenizer))
-    checkpoints = Checkpoints(folder.out / "checkpoints", recipe.average)
-    identity = {**_identity(folder, recipe, pairs), **text_recipe.identity(tokenizer)}
-    if text_recipe.weights:
-        identity["origins"] = sha256(folder.corpus / "train.origin")
-    seconds = _resume(trainer, checkpoints, identity)
+    seconds = begun["seconds"] if begun else 0.0
     processes.wait()  # all have read before the first one writes
     if not processes.first:
         _run(trainer, None)
@@ -108,19 +113,18 @@ def _fit(
     return trainer.at
 
 
-def _pairs(
-    folder: RunFolder, recipe: FitRecipe, text_recipe: TextRecipe, tokenizer: Tokenizer, processes: Processes
-) -> Pairs:
-    """What is trained on, in ids: made by the first process, and only once for a run."""
-    if recipe.subword_sampling:  # ids are new in every epoch
-        pairs = _encoded(folder, recipe, text_recipe, tokenizer)
-    else:
-        kept = KeptArrays(folder.out / "pairs", _ids_depend_on(folder, recipe, text_recipe))
-        if processes.first and not kept.there:
-            kept.write(_encoded(folder, recipe, text_recipe, tokenizer).arrays())
-        processes.wait()
-        # Another machine may not see this one's run folder.
-        pairs = Pairs.of_arrays(kept.read()) if kept.there else _encoded(folder, recipe, text_recipe, tokenizer)
+def _pairs(kept: KeptArrays | None, encode: Callable[[], Pairs], processes: Processes) -> Pairs:
+    """What `encode` makes: by the first process alone, and once for a run, where it can be kept."""
+    if kept is None:
+        return encode()
+    if processes.first and not kept.there:
+        kept.write(encode().arrays())
+    processes.wait()
+    # Another machine may not see the run folder of the first process.
+    return Pairs.of_arrays(kept.read()) if kept.there else encode()
+
+
+def _weighted(pairs: Pairs, folder: RunFolder, text_recipe: TextRecipe) -> Pairs:
     weights = line_weights(folder.corpus / "train.origin", text_recipe.weights, pairs.lines)
     return pairs if weights is None else replace(pairs, weights=np.array(weights)[pairs.numbers])
 
@@ -140,43 +144,30 @@ def _encoded(folder: RunFolder, recipe: FitRecipe, text_recipe: TextRecipe, toke
     return pairs
 
 
-def _read(folder: RunFolder) -> dict[str, Any]:
-    """The files that ids are made from."""
+def _identity(folder: RunFolder, recipe: FitRecipe, text_recipe: TextRecipe, tokenizer: Tokenizer) -> dict[str, Any]:
+    """What a place in the data depends on: the text, its ids, and all that orders the batches."""
     return {
         "tokenizer": sha256(folder.tokenizer),
         "text": [sha256(folder.corpus / f"train.{language}") for language in folder.languages],
-    }
-
-
-def _ids_depend_on(folder: RunFolder, recipe: FitRecipe, text_recipe: TextRecipe) -> dict[str, Any]:
-    changes = {"protect": asdict(text_recipe.protect), "noise": asdict(text_recipe.noise)}
-    return {**_read(folder), **changes, "seed": recipe.seed, "max_length": recipe.max_length}
-
-
-def _identity(folder: RunFolder, recipe: FitRecipe, pairs: Pairs) -> dict[str, Any]:
-    """What a place in the data depends on: the text, its ids, and all that orders the batches."""
-    return {
-        **_read(folder),
-        "pairs": len(pairs),
         "order": [recipe.seed, recipe.batch_tokens, recipe.max_length],
         **({"subword_sampling": recipe.subword_sampling} if recipe.subword_sampling else {}),
+        **text_recipe.identity(tokenizer),
+        **({"origins": sha256(folder.corpus / "train.origin")} if text_recipe.weights else {}),
     }
 
 
-def _resume(trainer: Trainer, checkpoints: Checkpoints, identity: dict[str, Any]) -> float:
-    """Go on from the last checkpoint, if there is one; the seconds trained before."""
+def _begun(checkpoints: Checkpoints, identity: dict[str, Any]) -> dict[str, Any] | None:
+    """The last checkpoint, if there is one; refused before anything is encoded anew if it belongs to other pairs."""
     if not checkpoints.last.is_file():
-        return 0.0
-    state = load(checkpoints.last)
-    if state["identity"] != identity:
+        return None
+    state: dict[str, Any] = load(checkpoints.last)
+    found = {name: value for name, value in state["identity"].items() if name != "pairs"}
+    if found != identity:
         raise CheckpointError(
             f"a run must be resumed with its own tokenizer and corpus, [protect], [noise] and weights, seed, "
-            f"batch_tokens, max_length and subword_sampling ({state['identity']}), but found {identity}; use another "
-            f"run folder."
+            f"batch_tokens, max_length and subword_sampling ({found}), but found {identity}; use another run folder."
         )
-    trainer.load_state_dict(state["trainer"])
-    seconds: float = state["seconds"]
-    return seconds
+    return state
 
 
 def _describe(folder: RunFolder, config: ModelConfig, recipe: FitRecipe, identity: dict[str, Any]) -> None:

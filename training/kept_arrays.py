@@ -6,11 +6,13 @@ import hashlib
 import json
 import os
 import shutil
+import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import sentencepiece
 from numpy.typing import NDArray
 
 import model
@@ -49,13 +51,14 @@ class KeptArrays:
 
     def read(self) -> dict[str, NDArray[Any]]:
         """The arrays, mapped from the disk and not to be written to."""
-        return {path.stem: np.load(path, mmap_mode="r") for path in self.folder.glob("*.npy")}
+        # Slices of a memmap are slow to make, those of an array over the same pages are not.
+        return {path.stem: np.asarray(np.load(path, mmap_mode="r")) for path in self.folder.glob("*.npy")}
 
 
 def _code() -> str:
-    """A digest of the code that finds spans and makes ids: another version of it may make others."""
-    digest = hashlib.sha256()
+    """A digest of all code that may have a part in the arrays: another version of it may make others."""
+    digest = hashlib.sha256(f"{sentencepiece.__version__} {unicodedata.unidata_version}".encode())
     for package in (model, training):
-        for path in sorted(Path(package.__path__[0]).glob("*.py")):
+        for path in sorted(Path(package.__path__[0]).rglob("*.py")):
             digest.update(path.read_bytes())
     return digest.hexdigest()

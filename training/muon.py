@@ -51,10 +51,13 @@ class Muon(torch.optim.Muon):
             raise ValueError("Muon must be stepped without a closure, but was given one.")
         for group in self.param_groups:
             matrices = [matrix for matrix in group["params"] if matrix.grad is not None]
+            if not matrices:
+                continue
             directions = [self._direction(matrix, group["momentum"]) for matrix in matrices]
             updates = self._orthogonal(directions)
             sizes = [0.2 * math.sqrt(max(matrix.shape)) * group["lr"] for matrix in matrices]
-            torch._foreach_add_(matrices, torch._foreach_mul(updates, sizes), alpha=-1)
+            torch._foreach_mul_(updates, sizes)
+            torch._foreach_sub_(matrices, updates)
 
     def _orthogonal(self, directions: list[Tensor]) -> list[Tensor]:
         """Every direction orthogonalised: those of one shape at once, and in each process only its share of them."""

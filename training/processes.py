@@ -4,7 +4,7 @@
 
 The two dashes are needed: without them torchrun takes our `--run` for an abbreviation of its own `--run-path`.
 Every process holds the whole network, computes its share of each update's micro-batches, and adds up gradients with the
-others; so all take the same step. The first process alone writes.
+others, and so does Muon with its updates; so all take the same step. The first process alone writes.
 """
 
 from __future__ import annotations

@@ -39,7 +39,8 @@ class FitRecipe:
     batch_tokens: int = 25_000
     """Most source tokens, and most target tokens, of one update, padding counted."""
     micro_batch_tokens: int = 0
-    """Most tokens at once; an update is accumulated from as many micro-batches as it needs. 0: the whole update."""
+    """Most tokens at once; an update is accumulated from as many micro-batches as it needs, or up to the next power of
+    two. 0: the whole update, which is best for a GPU that can hold it; a processor likes what its caches hold."""
     warmup: int = 4000
     learning_rate_scale: float = 1.0
     """Multiplies the paper's learning rate."""

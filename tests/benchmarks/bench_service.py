@@ -51,7 +51,7 @@ CLUSTER = {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "
 class Started:
     """How a service is started."""
 
-    command: tuple[str, ...] = ("service.cli", "serve", "--log-level", "warning")
+    command: tuple[str, ...] = ("service.cli", "serve", "--log-level", "warning", "--bundles", "en-de")
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -297,7 +297,7 @@ def main() -> None:
     parser.add_argument("--callers", type=int, nargs="+", default=[1, 8, 64], help="rows (default: 1 8 64)")
     parser.add_argument("--out", type=Path, default=Path("build/benchmarks"))
     options = parser.parse_args()
-    bare = Bare(Settings())
+    bare = Bare(Settings.load({"bundles": "en-de"}))
     records: list[dict[str, object]] = []
     print(f"{machine()}; {options.requests} requests of one sentence each.\n\n{HEAD}", flush=True)
     if options.url:

@@ -30,7 +30,7 @@ from tests.benchmarks.joeynmt_peer import Peer, PeerError, Plan, configuration, 
 from tests.benchmarks.report import machine
 from tests.benchmarks.training_loops import Loop, Ours, loops
 from tests.benchmarks.training_text import Task, open_task
-from tests.benchmarks.training_together import Together
+from tests.benchmarks.training_together import Together, most_processes
 from tests.benchmarks.wall_clock import compare
 
 JOEYNMT = "JoeyNMT 2.3.0, f32"
@@ -124,7 +124,8 @@ def measure(task: Task, options: argparse.Namespace, folder: Path) -> tuple[dict
 
 
 def loops_together(task: Task, count: int, folder: Path) -> dict[str, Loop]:
-    """Ours in as many processes as the others have threads, by the name in the table."""
+    """Ours in as many processes as the others have threads, or as have work, by the name in the table."""
+    count = most_processes(task, count)
     precisions = ("f32", "bf16") if count > 1 else ()
     return {f"ours, {name}{TOGETHER}{count} processes": Together(task, name, count, folder) for name in precisions}
 

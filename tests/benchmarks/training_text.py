@@ -9,6 +9,7 @@ reads the same lines, sentinels and all.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,8 +61,7 @@ def open_task(corpus: Path | None, overrides: list[str], lines: int) -> Task:
     path = BUNDLED_TOKENIZER if corpus is None else corpus / "tokenizer.model"
     tokenizer = Tokenizer(path)
     raw = made_up(tokenizer) if corpus is None else read_pairs(corpus / f"train.{pair[0]}", corpus / f"train.{pair[1]}")
-    step = max(1.0, len(raw) / lines) if lines else 1.0
-    raw = [raw[int(i * step)] for i in range(int(len(raw) / step))]
+    raw = evenly(raw, lines)
     noise = section(NoiseRecipe, "noise", values.get("noise", {}))
     protect = section(ProtectRecipe, "protect", values.get("protect", {}))
     prepare = preparation(tokenizer, protect, noise, recipe.seed)
@@ -81,6 +81,12 @@ def open_task(corpus: Path | None, overrides: list[str], lines: int) -> Task:
         else read_dev_sets(corpus, tokenizer, pair, recipe.max_length),
         origin="made-up text" if corpus is None else f"the corpus {corpus.name}",
     )
+
+
+def evenly(pairs: Sequence[TextPair], most: int) -> list[TextPair]:
+    """At most so many of the pairs, evenly spaced; 0: all."""
+    count = min(most or len(pairs), len(pairs))
+    return [pairs[i * len(pairs) // count] for i in range(count)]
 
 
 def of_precision(task: Task, precision: str) -> FitRecipe:

@@ -17,6 +17,12 @@ PATIENCE = 300.0
 """Seconds that the processes have for one update, the first one with their start."""
 
 
+def most_processes(task: Task, threads: int) -> int:
+    """At most `threads`, and so few that every update has a micro-batch for each."""
+    recipe = task.recipe
+    return min(threads, recipe.batch_tokens // (recipe.micro_batch_tokens or recipe.batch_tokens))
+
+
 class Together:
     """The `Trainer` in `count` processes. While nothing is asked of them they wait without using a processor."""
 

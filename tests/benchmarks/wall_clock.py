@@ -22,8 +22,8 @@ from tempfile import TemporaryDirectory
 from tests.benchmarks.joeynmt_peer import Peer, Plan, configuration, write_text, write_vocabulary
 from tests.benchmarks.report import machine
 from tests.benchmarks.training_loops import Loop, Ours
-from tests.benchmarks.training_text import RECIPE, Task, open_task
-from tests.benchmarks.training_together import Together
+from tests.benchmarks.training_text import RECIPE, Task, evenly, open_task
+from tests.benchmarks.training_together import Together, most_processes
 from training.batches import read_pairs
 from training.evaluate import TestSet, corpus_test_sets
 from training.publish import Run, publish
@@ -77,8 +77,7 @@ def compare(options: argparse.Namespace) -> None:
 
 def shortened(test: TestSet, most: int) -> TestSet:
     """At most so many pairs, evenly spaced; 0: all. The peer has no cache, and takes hours for thousands."""
-    step = max(1.0, len(test.pairs) / most) if most else 1.0
-    return replace(test, pairs=[test.pairs[int(i * step)] for i in range(int(len(test.pairs) / step))])
+    return replace(test, pairs=evenly(test.pairs, most))
 
 
 def table(sides: dict[str, dict[str, Scores]]) -> str:
@@ -112,10 +111,11 @@ def probe(task: Task, threads: int) -> tuple[Way, float]:
     found = {}
     for precision in ("f32", "bf16"):
         found[Way(precision, 1)] = _seconds(Ours(task, precision))
-        if threads > 1:
+        count = most_processes(task, threads)
+        if count > 1:
             with TemporaryDirectory() as folder:
-                together = Together(task, precision, threads, Path(folder))
-                found[Way(precision, threads)] = _seconds(together)
+                together = Together(task, precision, count, Path(folder))
+                found[Way(precision, count)] = _seconds(together)
                 together.close()
     best = min(found, key=lambda way: found[way])
     return best, found[best]

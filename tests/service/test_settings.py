@@ -122,6 +122,8 @@ def test_a_wrong_or_contradictory_setting_says_what_must_hold(flags, words):
         ({"profile": "cluster"}, False),
         ({"bundles": "one:two"}, True),
         ({"bundles": "one:two", "max_replicas": 2}, False),
+        ({"bundles": "one", "provider": "cuda"}, True),
+        ({"bundles": "one:two", "provider": "cuda"}, False),
     ],
 )
 def test_engines_are_held_by_an_ingress_that_needs_one_for_each_bundle(flags, within):

@@ -47,5 +47,6 @@ def test_while_one_engine_is_away_the_other_goes_on(served: RunningService) -> N
         if codes["de"][-1] == codes["en"][-1] == httpx.codes.OK and len(served.processes("service.child")) == 2:
             break
     assert codes["de"][-1] == codes["en"][-1] == httpx.codes.OK
+    assert not engines.keys() <= served.processes("service.child").keys(), "another process is there now"
     assert [set(found) == {httpx.codes.OK} for found in codes.values()].count(True) >= 1
     assert set(codes["de"]) | set(codes["en"]) <= {httpx.codes.OK, httpx.codes.SERVICE_UNAVAILABLE}

@@ -65,7 +65,7 @@ def test_micro_batches_can_be_shared_evenly() -> None:
     pairs = pairs_of(sorted((int(n), int(n) + 2) for n in random.integers(3, 60, 2000)))
     for batch in plan_epoch(pairs, 4000, seed=1, epoch=0)[:-1]:
         costs = [len(part) * pairs.lengths[part].max() for part in micro_batches(batch, pairs, 1000)]
-        assert len(costs) in (4, 8)
+        assert len(costs) in (4, 8), "3 or 5 to 7 would do here"
         assert max(costs) < 1.25 * sum(costs) / len(costs)
 
 

@@ -213,8 +213,10 @@ def test_fit_goes_on_from_its_checkpoint_and_refuses_another_tokenizer(
     assert json.loads((out / "run.json").read_text())["model"]["d_model"] == 16
     with pytest.raises(CheckpointError, match="own tokenizer and corpus"):
         fit(shape, short, RunFolder(corpus, _tokenizer(corpus, 38), out, ("en", "de")))
+    kept = sorted((path, path.stat().st_mtime_ns) for path in (out / "pairs").iterdir())
     with pytest.raises(CheckpointError, match="seed, batch_tokens, max_length and"):
         fit(shape, recipe(updates=8, batch_tokens=300), folder)
+    assert sorted((path, path.stat().st_mtime_ns) for path in (out / "pairs").iterdir()) == kept
     (corpus / "train.de").write_text((corpus / "train.de").read_text().replace("1", "2", 1))
     with pytest.raises(CheckpointError, match="own tokenizer and corpus"):
         fit(shape, recipe(updates=8), folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,16 @@ def test_arrays_of_another_key_or_of_other_code_are_not_there(tmp_path: Path, mo
     KeptArrays(tmp_path / "kept", {"seed": 1}).write({"one": np.arange(5)})
     assert not KeptArrays(tmp_path / "kept", {"seed": 2}).there
     monkeypatch.setattr(kept_arrays, "_code", lambda: "another version")
+    assert not KeptArrays(tmp_path / "kept", {"seed": 1}).there
+
+
+def test_any_change_of_the_code_makes_other_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_arrays, "training", Namespace(__path__=[str(tmp_path)]))
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus/files.py").write_text("one = 1\n")
+    KeptArrays(tmp_path / "kept", {"seed": 1}).write({"one": np.arange(5)})
+    assert KeptArrays(tmp_path / "kept", {"seed": 1}).there
+    (tmp_path / "corpus/files.py").write_text("one = 2\n")
     assert not KeptArrays(tmp_path / "kept", {"seed": 1}).there
 
 

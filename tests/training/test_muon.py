@@ -53,6 +53,12 @@ def test_a_matrix_is_treated_alike_alone_and_among_others() -> None:
         torch.testing.assert_close(orthogonalise(matrix[None], torch.float32)[0], among_others)
 
 
+def test_matrices_without_a_gradient_stay() -> None:
+    matrix = torch.ones(8, 8, requires_grad=True)
+    Muon([matrix], torch.float32).step()
+    assert torch.equal(matrix, torch.ones(8, 8))
+
+
 def test_a_gradient_of_zero_moves_nothing() -> None:
     matrix = torch.ones(8, 8, requires_grad=True)
     optimizer = Muon([matrix], torch.float32)

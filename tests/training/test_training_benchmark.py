@@ -146,3 +146,8 @@ def test_a_test_set_is_shortened_to_pairs_from_all_of_it(most: int, kept: int) -
     assert len(pairs) == kept
     assert set(pairs) <= set(whole.pairs)
     assert int(pairs[-1][0]) >= 9 - 10 // kept
+
+
+@pytest.mark.parametrize("size", [109, 112, 136, 218])
+def test_a_test_set_is_shortened_to_exactly_as_many(size: int) -> None:
+    assert len(shortened(TestSet("numbers", [(str(i), str(i)) for i in range(size)]), 100).pairs) == 100
