@@ -148,12 +148,20 @@ def _identity(folder: RunFolder, recipe: FitRecipe, text_recipe: TextRecipe, tok
     """What a place in the data depends on: the text, its ids, and all that orders the batches."""
     return {
         "tokenizer": sha256(folder.tokenizer),
-        "text": [sha256(folder.corpus / f"train.{language}") for language in folder.languages],
+        "text": [_digest(folder.corpus / f"train.{language}") for language in folder.languages],
         "order": [recipe.seed, recipe.batch_tokens, recipe.max_length],
         **({"subword_sampling": recipe.subword_sampling} if recipe.subword_sampling else {}),
         **text_recipe.identity(tokenizer),
-        **({"origins": sha256(folder.corpus / "train.origin")} if text_recipe.weights else {}),
+        **({"origins": _digest(folder.corpus / "train.origin")} if text_recipe.weights else {}),
     }
+
+
+def _digest(path: Path) -> str:
+    """SHA-256 of a file of the corpus. Raises `CorpusError` if it is not there."""
+    try:
+        return sha256(path)
+    except FileNotFoundError as error:
+        raise CorpusError(f"a file must be at {path}, but there is none.") from error
 
 
 def _begun(checkpoints: Checkpoints, identity: dict[str, Any]) -> dict[str, Any] | None:

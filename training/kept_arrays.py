@@ -8,11 +8,11 @@ import os
 import shutil
 import unicodedata
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sentencepiece
 from numpy.typing import NDArray
 
 import model
@@ -57,7 +57,7 @@ class KeptArrays:
 
 def _code() -> str:
     """A digest of all code that may have a part in the arrays: another version of it may make others."""
-    digest = hashlib.sha256(f"{sentencepiece.__version__} {unicodedata.unidata_version}".encode())
+    digest = hashlib.sha256(f"{version('sentencepiece')} {unicodedata.unidata_version}".encode())
     for package in (model, training):
         for path in sorted(Path(package.__path__[0]).rglob("*.py")):
             digest.update(path.read_bytes())
