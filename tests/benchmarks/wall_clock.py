@@ -155,7 +155,7 @@ def train_ours(contest: Contest, tests: list[TestSet]) -> tuple[float, dict[str,
     seconds = time.perf_counter() - started
     published = publish(Run.open(run), replace(contest.recipe, samples=()), contest.folder / "bundle", tests)
     scores = {found.name: found.scores for found in published.evaluations}
-    return seconds, scores, f"{updates:,} updates, {way.precision}, {way.processes} processes"
+    return seconds, scores, f"{updates:,} updates, {way.precision}, processes: {way.processes}"
 
 
 def train_peer(

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -30,12 +31,17 @@ def deployments(settings: Settings, listens: bool = False):
     return {deployment.name: deployment for deployment in built.deployments}
 
 
-def test_there_is_an_ingress_and_one_engine_deployment_for_each_bundle(tmp_path):
-    other = tmp_path / "other"
-    shutil.copytree(tiny_bundle(), other)
-    manifest = other / "manifest.json"
+def other_bundle(folder: Path) -> Path:
+    """A copy of the tiny bundle that is called `other`."""
+    copy = folder / "other"
+    shutil.copytree(tiny_bundle(), copy)
+    manifest = copy / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"name": "tiny-en-de"', '"name": "other"'))
-    found = deployments(Settings(bundles=(tiny_bundle(), other)))
+    return copy
+
+
+def test_there_is_an_ingress_and_one_engine_deployment_for_each_bundle(tmp_path):
+    found = deployments(Settings(bundles=(tiny_bundle(), other_bundle(tmp_path))))
     assert set(found) == {"ingress", "translator-tiny-en-de", "translator-other"}
 
 
@@ -48,6 +54,13 @@ def test_an_ingress_that_listens_holds_its_engine_where_one_is_enough(asked: dic
     assert set(found) == {"ingress", "translator-tiny-en-de"} if apart else {"ingress"}
     holder = found["translator-tiny-en-de" if apart else "ingress"]._replica_config
     assert holder.ray_actor_options["num_cpus"] == 0.5
+
+
+def test_an_ingress_reserves_the_processors_of_all_engines_that_it_holds(tmp_path: Path) -> None:
+    settings = Settings(bundles=(tiny_bundle(), other_bundle(tmp_path)), engine_cpus=0.5)
+    found = deployments(settings, listens=True)
+    assert set(found) == {"ingress"}
+    assert found["ingress"]._replica_config.ray_actor_options["num_cpus"] == 1.0
 
 
 def test_behind_a_proxy_engines_are_apart() -> None:
