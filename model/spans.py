@@ -60,15 +60,14 @@ def origins(text: str, rewrite: Callable[[str], str]) -> list[Span]:
     if whole == text:
         return [(i, i + 1) for i in range(len(text))]
     found: list[Span] = []
-    made = ""
+    made: list[str] = []
     for start, behind in _clusters(text, rewrite):
-        end, cluster = behind, rewrite(text[start:behind])
-        while end - start > 1 and not rewrite(text[end - 1]) and rewrite(text[start : end - 1]) == cluster:
-            end -= 1  # what vanishes at the end has no part in it
+        cluster = rewrite(text[start:behind])
+        end = _trimmed(text, start, behind, rewrite)
         same = cluster == text[start:end]
         found += [(start + i, start + i + 1) if same else (start, end) for i in range(len(cluster))]
-        made += cluster
-    return found if made == whole else [(0, 0)] * len(whole)
+        made.append(cluster)
+    return found if "".join(made) == whole else [(0, 0)] * len(whole)
 
 
 def _clusters(text: str, rewrite: Callable[[str], str]) -> list[Span]:
@@ -76,14 +75,34 @@ def _clusters(text: str, rewrite: Callable[[str], str]) -> list[Span]:
     found: list[Span] = []
     start = 0
     for end in range(1, len(text) + 1):
-        if end == len(text) or _comes_apart(text[start:end], text[end], rewrite):
+        if end == len(text) or _comes_apart(text, start, end, rewrite):
             found.append((start, end))
             start = end
     return found
 
 
-def _comes_apart(before: str, character: str, rewrite: Callable[[str], str]) -> bool:
+def _comes_apart(text: str, start: int, end: int, rewrite: Callable[[str], str]) -> bool:
+    """Whether the character at `end` has nothing to do with those from `start` on."""
+    character = text[end]
     made = rewrite(character)
-    if not made or (unicodedata.combining(character) and rewrite(before[-1])):
+    if not made or (unicodedata.combining(character) and rewrite(text[end - 1])):
         return False  # an accent may belong to something further left, and what vanishes may let one reach there
-    return rewrite(before + character) == rewrite(before) + made
+    return rewrite(text[start : end + 1]) == rewrite(text[start:end]) + made
+
+
+def _trimmed(text: str, start: int, end: int, rewrite: Callable[[str], str]) -> int:
+    """The end of text[start:end] without what vanishes there: that has no part in what is made.
+
+    Halved and not counted down: someone may send thousands of invisible characters.
+    """
+    least = end
+    while least - start > 1 and not rewrite(text[least - 1]):
+        least -= 1
+    cluster = rewrite(text[start:end])
+    while least < end:
+        middle = (least + end) // 2
+        if rewrite(text[start:middle]) == cluster:
+            end = middle
+        else:
+            least = middle + 1
+    return end

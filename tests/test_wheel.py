@@ -74,6 +74,12 @@ def test_without_a_compiler_the_wheel_is_one_for_all_and_says_what_it_lacks(tmp_
 
 
 @pytest.mark.parametrize("name", ["en-de", "de-en"])
+def test_a_bundled_model_has_at_most_30_megabytes(name: str) -> None:
+    files = [path for path in (ROOT / "service" / "bundled" / name).rglob("*") if path.is_file()]
+    assert 2e6 < sum(path.stat().st_size for path in files) <= 30e6
+
+
+@pytest.mark.parametrize("name", ["en-de", "de-en"])
 def test_the_wheel_holds_the_bundled_models_byte_for_byte(wheel: zipfile.ZipFile, name: str) -> None:
     bundle = ROOT / "service" / "bundled" / name
     assert (bundle / "manifest.json").is_file()

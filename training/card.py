@@ -60,6 +60,9 @@ def model_card(facts: CardFacts) -> str:
         f"```\n{facts.parity}\n```",
         "## Training data",
         _data(facts.sources),
+        f"It began with the weights of {start}, which have learnt from what the card of {start} names."
+        if (start := facts.run.get("start"))
+        else "",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -73,15 +76,20 @@ def _model(facts: CardFacts) -> str:
         f"vocabulary {model['vocab_size']:,}",
         "parameters": f"{end['parameters'] / 1e6:.2f} M",
         "training": f"{end['update']:,} updates of at most {fit['batch_tokens']:,} tokens, "
-        f"{end['target_tokens'] / 1e6:.1f} M target tokens, {end['epochs']:.2f} epochs of {run['pairs']:,} pairs, "
+        f"{end['target_tokens'] / 1e6:.1f} M target tokens, {end['epochs']:.2f} epochs of {run['pairs']:,} pairs "
+        f"({run.get('left_out', 0):,} left out, over {fit['max_length']} tokens), "
         f"{fit['optimizer']}, {fit['precision']}, seed {fit['seed']}",
         "time": f"{end['seconds'] / 60:.0f} minutes on {end['machine']}",
         **({"begun with": f"the weights of {run['start']}"} if run.get("start") else {}),
-        "weights": f"moving average, decay {fit['ema']}"
-        if fit.get("ema")
-        else f"average of the last {end['averaged']} checkpoints",
+        "weights": _weights(fit, end),
     }
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())])
+
+
+def _weights(fit: Mapping[str, Any], end: Mapping[str, Any]) -> str:
+    averaged = "moving average, decay {ema}" if fit.get("ema") else "average of the last {averaged} checkpoints"
+    best = " up to update {best_update:,}, where the loss of the dev sets was least" if end.get("best_update") else ""
+    return (averaged + best).format(ema=fit.get("ema"), **end)
 
 
 def _scores(facts: CardFacts) -> list[str]:

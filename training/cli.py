@@ -195,7 +195,8 @@ def _fit(options: argparse.Namespace) -> None:
         source_weights(values),
     )
     at = fit(values.get("model", {}), recipe, folder, text)
-    _say(f"{at.update:,} updates, {at.target_tokens:,} target tokens, epoch {at.epoch}; {at.skipped} skipped")
+    early = "" if at.update >= recipe.updates else f"; ended early, for {at.stale} validations were no better"
+    _say(f"{at.update:,} updates, {at.target_tokens:,} target tokens, epoch {at.epoch}; {at.skipped} skipped{early}")
     if speed := last_speed(options.run):
         _say(speed)
 
@@ -217,11 +218,9 @@ def _evaluate(options: argparse.Namespace) -> None:
     bundle = Bundle.open(options.bundle)
     manifest = bundle.manifest
     pair = (manifest.source_languages[0], manifest.target_languages[0])
-    tests = _folders(options.test, pair)
-    if options.corpus:
-        tests = [*corpus_test_sets(options.corpus, pair), *tests]
+    tests = [*_of_corpus(options.corpus, pair), *_folders(options.test, pair)]
     if not tests:
-        raise ScoreError(f"there must be something to score, but no {pair[0]} to {pair[1]} test set was found.")
+        raise ScoreError("there must be something to score, but nothing was named; give --corpus or --test.")
     asked = DecodeOptions(
         beam_size=manifest.decoding.beam_size if options.beam_size is None else options.beam_size,
         length_penalty=manifest.decoding.length_penalty if options.length_penalty is None else options.length_penalty,
@@ -255,8 +254,17 @@ def _distil(options: argparse.Namespace) -> None:
     if pair[0] not in known.source_languages or pair[1] not in known.target_languages:
         raise BundleError(f"the teacher must translate {pair[0]} to {pair[1]}, but {bundle.path} does not.")
     job = Job(options.bundle, options.corpus, tuple(options.sources), options.out, recipe, corpus_recipe)
-    report = distil(job, Teacher(open_stepper(bundle, precision), bundle.tokenizer(), recipe))
+    report = distil(job, Teacher(open_stepper(bundle, precision), bundle.tokenizer(), recipe, pair[1]))
     _say(report.to_text())
+
+
+def _of_corpus(corpus: Path | None, pair: tuple[str, str]) -> list[TestSet]:
+    """The test sets of a corpus that was asked for, which must have some."""
+    if corpus is None:
+        return []
+    if found := corpus_test_sets(corpus, pair):
+        return found
+    raise ScoreError(f"--corpus must name a corpus with {pair[0]} to {pair[1]} test sets, but {corpus} has none.")
 
 
 def _folders(folders: Sequence[Path], pair: tuple[str, str]) -> list[TestSet]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from training.journal import LOG
+from training.journal import LOG, read_events
 
 PICTURE = "curves.png"
 
@@ -22,8 +20,7 @@ Curves = dict[str, dict[str, list[tuple[int, float]]]]
 def read_curves(log: Path) -> Curves:
     """The numbers of a run's log. Of an update that was done twice, before and after a resume, the last counts."""
     points: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
-    for line in log.read_text(encoding="utf-8").splitlines():
-        event: Mapping[str, Any] = json.loads(line)
+    for event in read_events(log):
         for name, value in event.items():
             if isinstance(value, int | float) and name not in ("update", "time"):
                 points[name, event["kind"]][event["update"]] = float(value)

@@ -21,7 +21,7 @@ from typing import Any
 
 from model.bundle import MANIFEST, Bundle, sha256
 from training.checkpoint import CheckpointError
-from training.corpus.build import LEAKS, write_lines
+from training.corpus.build import LEAKS, clear_corpus, write_lines
 from training.corpus.cleaning import Cleaner
 from training.corpus.duplicates import unique
 from training.corpus.errors import CorpusError
@@ -183,6 +183,7 @@ def _held_out(job: Job, report: CorpusReport) -> dict[str, list[Pair]]:
 
 def _write_sets(job: Job, train: Sequence[Pair], held_out: dict[str, list[Pair]], report: CorpusReport) -> None:
     out = job.out
+    clear_corpus(out, report.languages)
     for side, language in zip(("source", "target"), report.languages, strict=True):
         write_lines(out / f"train.{language}", (getattr(pair, side) for pair in train))
         for name in held_out:
@@ -195,7 +196,7 @@ def _write_sets(job: Job, train: Sequence[Pair], held_out: dict[str, list[Pair]]
         shutil.copyfile(vocabulary, out / vocabulary.name)
     teacher = Bundle.open(job.teacher, verify=False).manifest
     report.sources = _sources(job)
-    report.notes = [
+    report.notes += [
         f"The translations are those of {teacher.name} {teacher.version}, beam {job.recipe.beam_size}; the counts of "
         "sources.json are those of the corpus that it read."
     ]

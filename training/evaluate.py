@@ -28,6 +28,8 @@ class TestSet:
 
     name: str
     pairs: Sequence[tuple[str, str]]
+    language: str = ""
+    """What the references are in: what counts as a word depends on it."""
 
     @property
     def sources(self) -> list[str]:
@@ -149,19 +151,26 @@ def corpus_test_sets(corpus: Path, languages: tuple[str, str]) -> list[TestSet]:
     """Every `test.NAME` of a corpus."""
     source, target = languages
     return [
-        TestSet(path.name.split(".")[1], read_pairs(path, path.with_suffix(f".{target}")))
+        TestSet(path.name.split(".")[1], read_pairs(path, path.with_suffix(f".{target}")), target)
         for path in sorted(corpus.glob(f"test.*.{source}"))
     ]
 
 
 def folder_test_sets(folder: Path, languages: tuple[str, str]) -> list[TestSet]:
-    """Every pair `NAME.SOURCE`, `NAME.TARGET` of a folder, such as newstest2013.en and newstest2013.de."""
+    """Every pair `NAME.SOURCE`, `NAME.TARGET` of a folder, such as newstest2013.en and newstest2013.de.
+
+    Raises `ScoreError` when there is none: who names a folder wants it scored.
+    """
     source, target = languages
-    return [
-        TestSet(path.stem, read_pairs(path, path.with_suffix(f".{target}")))
+    found = [
+        TestSet(path.stem, read_pairs(path, path.with_suffix(f".{target}")), target)
         for path in sorted(folder.glob(f"*.{source}"))
         if path.with_suffix(f".{target}").is_file()
     ]
+    if not found:
+        what = "has no such pair" if folder.is_dir() else "is no folder"
+        raise ScoreError(f"a folder of test sets must hold NAME.{source} and NAME.{target}, but {folder} {what}.")
+    return found
 
 
 def evaluate(translator: Translator, test_set: TestSet) -> Evaluation:
@@ -175,7 +184,7 @@ def evaluate(translator: Translator, test_set: TestSet) -> Evaluation:
     exact = [each for each in judged if each is not None]
     return Evaluation(
         name=test_set.name,
-        scores=score(found.texts, [reference for _, reference in test_set.pairs]),
+        scores=score(found.texts, [reference for _, reference in test_set.pairs], test_set.language),
         outputs=found.texts,
         empty=sum(not text.strip() for text in found.texts),
         truncated=found.truncated,

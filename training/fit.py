@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -27,8 +26,9 @@ from training.journal import Journal
 from training.kept_arrays import KeptArrays
 from training.processes import Processes, joined
 from training.protect import preparation
-from training.recipe import FitRecipe, NoiseRecipe, ProtectRecipe, model_config
+from training.recipe import FitRecipe, NoiseRecipe, ProtectRecipe, RecipeError, model_config
 from training.sampling import SubwordSampler, unigram_cuts
+from training.speed import Speed
 from training.start import name_of, starting_weights
 from training.trainer import Position, Trainer, UpdateReport
 from training.validate import DevSet, read_dev_sets, validate
@@ -88,11 +88,12 @@ def _fit(
     checkpoints = Checkpoints(folder.out / "checkpoints", recipe.average)
     identity = _identity(folder, recipe, text_recipe, tokenizer)
     begun = _begun(checkpoints, identity)
+    start = _start(folder, begun)
+    dev_sets = _dev_sets(folder, recipe, tokenizer)
     kept = None if recipe.subword_sampling else KeptArrays(folder.out / "pairs", identity)  # sampled ids are never old
     pairs = _pairs(kept, partial(_encoded, folder, recipe, text_recipe, tokenizer), processes)
     pairs = _weighted(pairs, folder, text_recipe)
     identity["pairs"] = len(pairs)
-    dev_sets = read_dev_sets(folder.corpus, tokenizer, folder.languages, recipe.max_length)
     trainer = Trainer(config, recipe, pairs, processes)
     if begun:
         trainer.load_state_dict(begun["trainer"])
@@ -104,10 +105,13 @@ def _fit(
         _run(trainer, None)
         return trainer.at
     folder.out.mkdir(parents=True, exist_ok=True)
-    _describe(folder, config, recipe, identity)
+    left_out = pairs.lines - len(pairs)
+    _describe(folder, config, recipe, {"start": start, "left_out": left_out, **identity})
     journal = Journal(folder.out, recipe.updates, trainer.at.update)
+    if left_out:
+        journal.say(f"{left_out:,} of {pairs.lines:,} pairs are left out, over {recipe.max_length} tokens a side.")
     try:
-        _run(trainer, Surroundings(tokenizer, dev_sets, checkpoints, journal, identity, seconds))
+        _run(trainer, Surroundings(tokenizer, dev_sets, checkpoints, journal, identity, seconds, start))
     finally:
         journal.close()
     return trainer.at
@@ -144,6 +148,17 @@ def _encoded(folder: RunFolder, recipe: FitRecipe, text_recipe: TextRecipe, toke
     return pairs
 
 
+def _dev_sets(folder: RunFolder, recipe: FitRecipe, tokenizer: Tokenizer) -> list[DevSet]:
+    """The dev sets of the corpus. Raises `RecipeError` where there is none to judge by, and `patience` wants one."""
+    found = read_dev_sets(folder.corpus, tokenizer, folder.languages, recipe.max_length)
+    if recipe.patience and not any(dev.pairs for dev in found):
+        raise RecipeError(
+            f"[fit] patience needs a dev set to judge by, but {folder.corpus} has no dev pair of at most "
+            f"{recipe.max_length} tokens; hold some out ([holdout.NAME] dev = 100), or leave patience at 0."
+        )
+    return found
+
+
 def _identity(folder: RunFolder, recipe: FitRecipe, text_recipe: TextRecipe, tokenizer: Tokenizer) -> dict[str, Any]:
     """What a place in the data depends on: the text, its ids, and all that orders the batches."""
     return {
@@ -178,7 +193,19 @@ def _begun(checkpoints: Checkpoints, identity: dict[str, Any]) -> dict[str, Any]
     return state
 
 
-def _describe(folder: RunFolder, config: ModelConfig, recipe: FitRecipe, identity: dict[str, Any]) -> None:
+def _start(folder: RunFolder, begun: dict[str, Any] | None) -> str | None:
+    """What the run began with, as a card calls it; None: random weights. It stays so, whatever goes on with the run."""
+    asked = name_of(folder.start) if folder.start else None
+    had: str | None = begun.get("start", asked) if begun else asked
+    if asked not in (None, had):
+        raise CheckpointError(
+            f"a run must go on with its own weights, which began with {had or 'random ones'}, but --from names "
+            f"{asked}; leave it out, or use another run folder."
+        )
+    return had
+
+
+def _describe(folder: RunFolder, config: ModelConfig, recipe: FitRecipe, more: dict[str, Any]) -> None:
     """`run.json`: what `publish` needs to know, and what a reader wants to."""
     description = {
         "model": config.to_dict(),
@@ -186,8 +213,7 @@ def _describe(folder: RunFolder, config: ModelConfig, recipe: FitRecipe, identit
         "languages": folder.languages,
         "corpus": str(folder.corpus.resolve()),
         "tokenizer_path": str(folder.tokenizer.resolve()),
-        "start": name_of(folder.start) if folder.start else None,
-        **identity,
+        **more,
     }
     (folder.out / "run.json").write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
 
@@ -203,23 +229,26 @@ class Surroundings:
     identity: dict[str, Any]
     seconds: float
     """Trained before this start."""
+    start: str | None
+    """What the run began with."""
 
 
 def _run(trainer: Trainer, around: Surroundings | None) -> None:
     """Train to the end; only the first process has surroundings to report to."""
     recipe, at = trainer.recipe, trainer.at
-    speed, started = _Speed(), time.monotonic()
+    speed, started = Speed(), time.monotonic()
     peak = peak_flops(trainer.device, recipe.precision, recipe.peak_flops) * trainer.processes.count
     while not trainer.done:
         report = trainer.update()
         speed.count(report)
         if around:
             _note(trainer, around, report, speed.values(peak))
+        best = False
         if at.update % recipe.validate_every == 0 or at.update == recipe.updates:
-            trainer.judge(_validate(trainer, around) if around else 0.0)
+            best = trainer.judge(_validate(trainer, around) if around else 0.0) and recipe.patience > 0
             speed.restart()
-        if around and (at.update % recipe.checkpoint_every == 0 or trainer.done):
-            _save(trainer, around, time.monotonic() - started)
+        if around and (best or at.update % recipe.checkpoint_every == 0 or trainer.done):
+            _save(trainer, around, time.monotonic() - started, best=best)
 
 
 def _note(trainer: Trainer, around: Surroundings, report: UpdateReport, speed: dict[str, float]) -> None:
@@ -230,19 +259,20 @@ def _note(trainer: Trainer, around: Surroundings, report: UpdateReport, speed: d
         around.journal.note(at.update, "train", {**values, "epoch": at.epoch, "skipped": at.skipped})
 
 
-def _save(trainer: Trainer, around: Surroundings, seconds: float) -> None:
+def _save(trainer: Trainer, around: Surroundings, seconds: float, *, best: bool) -> None:
     state = {
         "trainer": trainer.state_dict(),
         "identity": around.identity,
         "seconds": around.seconds + seconds,
         "epoch_share": trainer.epoch_share,
+        "start": around.start,
     }
     weights = {name: value.detach() for name, value in trainer.optimizer.results.items()}
-    around.checkpoints.save(trainer.at.update, state, weights)
+    around.checkpoints.save(trainer.at.update, state, weights, best=best)
 
 
 def _validate(trainer: Trainer, around: Surroundings) -> float:
-    """Measure the dev sets with the weights that would be published, note it and draw it.
+    """Measure the dev sets with the weights as they are, or their moving average, note it and draw it.
 
     Returns the mean of their losses, infinite if there is none.
     """
@@ -250,32 +280,8 @@ def _validate(trainer: Trainer, around: Surroundings) -> float:
         found = validate(trainer.network, around.tokenizer, around.dev_sets, trainer.recipe.validate_sentences)
     for name, measured in found.items():
         scores = measured.scores.to_dict() if measured.scores else {}
-        around.journal.note(trainer.at.update, f"dev.{name}", {"nll": round(measured.nll, 4), **scores})
+        loss = {} if measured.nll is None else {"nll": round(measured.nll, 4)}
+        around.journal.note(trainer.at.update, f"dev.{name}", {**loss, **scores})
     draw_curves(around.journal.folder)
-    losses = [measured.nll for measured in found.values()]
+    losses = [measured.nll for measured in found.values() if measured.nll is not None]
     return sum(losses) / len(losses) if losses else math.inf
-
-
-class _Speed:
-    """Target tokens and operations a second over the last updates."""
-
-    def __init__(self) -> None:
-        self._rates = (0.0, 0.0)
-        self.restart()
-
-    def restart(self) -> None:
-        """Forget what went before, such as a validation."""
-        self._marks: deque[tuple[float, int, float]] = deque([(time.monotonic(), 0, 0.0)], maxlen=50)
-
-    def count(self, report: UpdateReport) -> None:
-        """One update more, just now."""
-        self._marks.append((time.monotonic(), report.tokens, report.flops))
-        seconds = self._marks[-1][0] - self._marks[0][0]
-        if seconds > 0:
-            _, tokens, flops = zip(*list(self._marks)[1:], strict=True)
-            self._rates = sum(tokens) / seconds, sum(flops) / seconds
-
-    def values(self, peak: float) -> dict[str, float]:
-        """For the log; with the utilisation if the `peak` of all devices together is known."""
-        tokens, flops = self._rates
-        return {"tokens_per_second": round(tokens), **({"mfu": round(flops / peak, 4)} if peak else {})}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,10 @@ class Journal:
 
     def __init__(self, folder: Path, updates: int, start: int) -> None:
         self.folder = folder
+        torn = not _ends_its_last_line(folder / LOG)
         self._lines = (folder / LOG).open("a", encoding="utf-8")
+        if torn:
+            self._lines.write("\n")
         self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=start + 1)
         self._bar = progress(updates, "fit", "update", start)
 
@@ -32,6 +37,10 @@ class Journal:
         for name, value in values.items():
             if isinstance(value, int | float):
                 self._board.add_scalar(f"{kind}/{name}", value, update)
+
+    def say(self, text: str) -> None:
+        """Tell the one who watches."""
+        self._bar.write(f"dragoman-train: {text}", file=sys.stderr)
 
     def advance(self, nll: float, speed: Mapping[str, float]) -> None:
         """One update more on the bar."""
@@ -45,11 +54,24 @@ class Journal:
         self._lines.close()
 
 
+def read_events(log: Path) -> Iterator[dict[str, Any]]:
+    """What a log says, in its order; nothing if there is none. A line that a crash has torn is passed over."""
+    if not log.is_file():
+        return
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+        with suppress(json.JSONDecodeError):
+            yield json.loads(line)
+
+
 def last_speed(folder: Path) -> str:
     """How fast the run in `folder` was when it last said so; empty if it never did."""
-    lines = (folder / LOG).read_text(encoding="utf-8").splitlines() if (folder / LOG).is_file() else []
-    events = (json.loads(line) for line in reversed(lines))
-    return next((_shown(event) for event in events if event["kind"] == "train"), "")
+    shown = [_shown(event) for event in read_events(folder / LOG) if event["kind"] == "train"]
+    return shown[-1] if shown else ""
+
+
+def _ends_its_last_line(path: Path) -> bool:
+    """False if something ended in the middle of a line. Nothing has no lines."""
+    return not path.is_file() or path.read_bytes()[-1:] in (b"", b"\n")
 
 
 def _shown(speed: Mapping[str, Any]) -> str:

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from training.checkpoint import CheckpointError
 from training.moving import MovingAverage
 from training.muon import Muon
 from training.processes import Processes
@@ -118,13 +117,7 @@ class MasterOptimizer:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The inverse of `state_dict`, bit for bit. Raises `CheckpointError` if just one has a moving average."""
-        if (self.moving is not None) != ("moving" in state):
-            had, has = ("one", "none") if self.moving is None else ("none", "one")
-            raise CheckpointError(
-                f"a run must keep its moving average from the first update on, but the checkpoint has {had} and [fit] "
-                f"ema asks for {has}; give ema the value that the run began with, or use another run folder."
-            )
+        """The inverse of `state_dict`, bit for bit, of the same optimisers and averages."""
         if self.moving:
             self.moving.load_state_dict(state["moving"])
         self.begin_with(state["masters"])
@@ -134,10 +127,3 @@ class MasterOptimizer:
 
 def _is_layer_matrix(name: str) -> bool:
     return ".layers." in name and name.endswith("weight") and ".norm_" not in name
-
-
-def average(states: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """The mean of several checkpoints' weights, in float32 (section 6.1)."""
-    if not states:
-        raise ValueError("at least one checkpoint must be given to average, but there is none.")
-    return {name: torch.stack([state[name].float() for state in states]).mean(dim=0) for name in states[0]}

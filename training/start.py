@@ -50,7 +50,7 @@ def _read(folder: Path) -> tuple[dict[str, Tensor], ModelConfig, Tokenizer]:
         arrays = recover_state_dict(bundle)
         return {name: torch.from_numpy(array) for name, array in arrays.items()}, bundle.config, bundle.tokenizer()
     run = Run.open(folder)
-    return run.weights()[0], run.config, Tokenizer(run.tokenizer)
+    return run.result().weights, run.config, Tokenizer(run.tokenizer)
 
 
 def _is_table(name: str) -> bool:

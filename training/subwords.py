@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from io import BytesIO
 from itertools import count as count_from
 from pathlib import Path
@@ -20,6 +20,7 @@ from model.tokenizer import BOS_ID, EOS_ID, PAD_ID, SENTINELS, UNK_ID, Tokenizer
 from training.corpus.errors import CorpusError
 from training.corpus.files import read_lines
 from training.progress import progress
+from training.recipe import RecipeError
 
 _TOO_LARGE = re.compile(r"Vocabulary size (?:is )?too high \(\d+\)\. Please set it to a value <= (\d+)")
 _TOO_SMALL = re.compile(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)")
@@ -43,10 +44,18 @@ class SubwordOptions:
     vocab_size: int = 8064
     """Pieces in all: 4 special ones, 256 bytes, what is learnt, and at the end 32 sentinels, which stand for what is
     carried through a translation (`model.protection`)."""
+    shrink: bool = False
+    """True: fewer pieces where the text holds not so many, in place of an error."""
     character_coverage: float = 0.9999
     """Share of the characters of the text that get a piece of their own; the rest is spelt in bytes."""
     max_lines: int = 0
     """Train on at most this many lines a language, evenly spaced; 0 takes all."""
+
+    def __post_init__(self) -> None:
+        if self.max_lines < 0:
+            raise RecipeError(f"[tokenizer] max_lines must be at least 0, but is {self.max_lines}.")
+        if not 0 < self.character_coverage <= 1:
+            raise RecipeError(f"[tokenizer] character_coverage must be in (0, 1], but is {self.character_coverage}.")
 
     @property
     def reserved(self) -> int:
@@ -189,41 +198,55 @@ def _ticking(seconds: int) -> Iterator[None]:
             thread.join()
 
 
-def _train(files: Iterable[Path], options: SubwordOptions) -> bytes:
+def _train(files: Sequence[Path], options: SubwordOptions) -> bytes:
+    try:
+        return _learnt(files, options)
+    except (RuntimeError, OSError) as error:
+        largest = _largest(error, options)
+        if largest and options.shrink:
+            return _learnt(files, replace(options, vocab_size=largest))
+        raise _explained(error, options) from error
+
+
+def _learnt(files: Sequence[Path], options: SubwordOptions) -> bytes:
     # Written to memory: a file name would end up in the model.
     model = BytesIO()
-    try:
-        spm.SentencePieceTrainer.Train(
-            sentence_iterator=_sentences(files, options.max_lines),
-            model_writer=model,
-            model_type=options.kind,
-            vocab_size=options.vocab_size - options.reserved,
-            character_coverage=options.character_coverage,
-            byte_fallback=True,
-            split_digits=True,
-            normalization_rule_name="identity",
-            pad_id=PAD_ID,
-            bos_id=BOS_ID,
-            eos_id=EOS_ID,
-            unk_id=UNK_ID,
-            # Sums of floats depend on how threads share the work, and the vocabulary on the sums.
-            num_threads=_THREADS,
-            minloglevel=2,
-        )
-    except (RuntimeError, OSError) as error:
-        raise _explained(error, options) from error
+    spm.SentencePieceTrainer.Train(
+        sentence_iterator=_sentences(files, options.max_lines),
+        model_writer=model,
+        model_type=options.kind,
+        vocab_size=options.vocab_size - options.reserved,
+        character_coverage=options.character_coverage,
+        byte_fallback=True,
+        split_digits=True,
+        normalization_rule_name="identity",
+        pad_id=PAD_ID,
+        bos_id=BOS_ID,
+        eos_id=EOS_ID,
+        unk_id=UNK_ID,
+        # Sums of floats depend on how threads share the work, and the vocabulary on the sums.
+        num_threads=_THREADS,
+        minloglevel=2,
+    )
     return model.getvalue()
+
+
+def _largest(error: Exception, options: SubwordOptions) -> int | None:
+    """The largest vocabulary that the text holds, if it was too small for the one that was asked for."""
+    if not (match := _TOO_LARGE.search(str(error))):
+        return None
+    largest = int(match[1]) + options.reserved
+    advised = largest - largest % _STEP
+    return advised if advised > _FIXED_PIECES else largest
 
 
 def _explained(error: Exception, options: SubwordOptions) -> CorpusError:
     """What to do about a training that SentencePiece refused."""
     asked = options.vocab_size
-    if match := _TOO_LARGE.search(str(error)):
-        largest = int(match[1]) + options.reserved
-        advised = largest - largest % _STEP
+    if largest := _largest(error, options):
         return CorpusError(
-            f"the corpus must be large enough for {asked} subwords, but holds {largest} at most; ask for "
-            f"{advised if advised > _FIXED_PIECES else largest}, or add text."
+            f"the corpus must be large enough for {asked} subwords, but is not; ask for {largest}, or for fewer where "
+            f"there are no more ([tokenizer] shrink = true), or add text."
         )
     if match := _TOO_SMALL.search(str(error)):
         return CorpusError(

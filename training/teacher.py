@@ -16,6 +16,7 @@ from model.decode.results import Finished
 from model.decode.stepper import Stepper
 from model.tokenizer import Tokenizer
 from training.recipe import RecipeError
+from training.scores import tokenization
 
 REASONS = {
     "copied": "there is nothing to translate in the source",
@@ -63,8 +64,9 @@ class Line:
 class Teacher:
     """A stepper with its tokenizer; what it says of each line, best first, or why it says nothing that can be used."""
 
-    def __init__(self, stepper: Stepper, tokenizer: Tokenizer, recipe: DistilRecipe) -> None:
-        self._stepper, self._carrier, self._recipe = stepper, Carrier(tokenizer), recipe
+    def __init__(self, stepper: Stepper, tokenizer: Tokenizer, recipe: DistilRecipe, language: str = "") -> None:
+        """`language` is what it translates into, which tells what counts as a word of a candidate."""
+        self._stepper, self._carrier, self._recipe, self._language = stepper, Carrier(tokenizer), recipe, language
         self._options = DecodeOptions(
             beam_size=recipe.beam_size,
             length_penalty=recipe.length_penalty,
@@ -99,7 +101,9 @@ class Teacher:
         ]
         if not usable:
             return {"dropped": faults[0]}
-        return {"target": nearest(usable, line.reference, self._recipe.nearness) if line.reference else usable[0]}
+        if not line.reference:
+            return {"target": usable[0]}
+        return {"target": nearest(usable, line.reference, self._recipe.nearness, self._language)}
 
     def _fault(self, hypothesis: Hypothesis, sentence: Sentence, source: Sequence[int]) -> str:
         """Why a translation is not used, or nothing."""
@@ -113,7 +117,7 @@ class Teacher:
         return "" if self._carrier.carries(written, sentence) else "lost"
 
 
-def nearest(candidates: Sequence[str], reference: str, nearness: Nearness) -> str:
+def nearest(candidates: Sequence[str], reference: str, nearness: Nearness, language: str = "") -> str:
     """The candidate most like `reference`; of equals the first."""
-    measure: Any = CHRF() if nearness == "chrf" else BLEU(effective_order=True)
+    measure: Any = CHRF() if nearness == "chrf" else BLEU(effective_order=True, tokenize=tokenization(language))
     return max(candidates, key=lambda text: float(measure.sentence_score(text, [reference]).score))

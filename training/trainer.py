@@ -116,12 +116,16 @@ class Trainer:
         """Whether all updates are done, or the dev sets have not become better for `patience` validations."""
         return self.at.update >= self.recipe.updates or 0 < self.recipe.patience <= self.at.stale
 
-    def judge(self, nll: float) -> None:
-        """Note a validation: the mean loss of the dev sets. Only that of the first process counts, for all of them."""
+    def judge(self, nll: float) -> bool:
+        """Note a validation: the mean loss of the dev sets. Only that of the first process counts, for all of them.
+
+        Returns whether it is the best so far.
+        """
         found = torch.tensor([nll if self.processes.first else 0.0], dtype=torch.float64, device=self.device)
         self.processes.add([found])
         better = float(found) < self.at.best_nll
         self.at.best_nll, self.at.stale = (float(found), 0) if better else (self.at.best_nll, self.at.stale + 1)
+        return better
 
     def update(self) -> UpdateReport:
         """One optimiser update. Its micro-batches are dealt out to the processes, and every one gets the whole sum."""
@@ -184,6 +188,13 @@ class Trainer:
                 f"a run must be resumed with its own model, but it is {state['config']} and the recipe says "
                 f"{self.config.to_dict()}; use another run folder."
             )
+        for name in ("optimizer", "ema"):
+            had, asked = state["recipe"][name], getattr(self.recipe, name)
+            if had != asked:
+                raise CheckpointError(
+                    f"a run must keep its [fit] {name} from the first update on, but it is {had} and the recipe says "
+                    f"{asked}; give it that value, or use another run folder."
+                )
         self.optimizer.load_state_dict(state["optimizer"])
         self.at = Position(**state["at"])
 

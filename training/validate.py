@@ -29,14 +29,17 @@ class DevSet:
     name: str
     text: list[tuple[str, str]]
     pairs: Pairs
+    language: str = ""
+    """Of the targets; it says what counts as a word."""
 
 
 @dataclass(frozen=True)
 class Validation:
     """What was measured on one dev set."""
 
-    nll: float
-    """Mean negative log-likelihood per target token, natural logarithm, without smoothing."""
+    nll: float | None
+    """Mean negative log-likelihood per target token, natural logarithm, without smoothing; None without a pair that is
+    short enough to be trained on."""
     scores: Scores | None
 
 
@@ -47,7 +50,8 @@ def read_dev_sets(corpus: Path, tokenizer: Tokenizer, languages: tuple[str, str]
     sets: list[DevSet] = []
     for path in sorted(corpus.glob(f"dev.*.{source}")):
         text = read_pairs(path, path.with_suffix(f".{target}"))
-        sets.append(DevSet(path.name.split(".")[1], text, encode_pairs(text, tokenizer, max_length, prepare)))
+        pairs = encode_pairs(text, tokenizer, max_length, prepare)
+        sets.append(DevSet(path.name.split(".")[1], text, pairs, target))
     return sets
 
 
@@ -64,7 +68,7 @@ def evaluating(network: nn.Module) -> Iterator[None]:
 
 @torch.no_grad()
 def mean_nll(network: Transformer, pairs: Pairs) -> float:
-    """Negative log-likelihood per real target token, the same whatever the batching."""
+    """Negative log-likelihood per real target token of at least one pair, the same whatever the batching."""
     total, tokens = 0.0, 0
     with evaluating(network):
         for numbers in plan_epoch(pairs, BATCH_TOKENS, seed=0, epoch=0):
@@ -74,7 +78,7 @@ def mean_nll(network: Transformer, pairs: Pairs) -> float:
             sums = projected_cross_entropy(hidden, network.output_weight, batch.target_out, 0.0, network.config.pad_id)
             total += float(sums.nll)
             tokens += sums.tokens
-    return total / max(1, tokens)
+    return total / tokens
 
 
 def translate(network: Transformer, tokenizer: Tokenizer, texts: list[str]) -> list[str]:
@@ -108,6 +112,6 @@ def validate(
         if sentences:
             sample = dev.text[:sentences]
             outputs = translate(network, tokenizer, [source for source, _ in sample])
-            scores = score(outputs, [target for _, target in sample])
-        found[dev.name] = Validation(mean_nll(network, dev.pairs), scores)
+            scores = score(outputs, [target for _, target in sample], dev.language)
+        found[dev.name] = Validation(mean_nll(network, dev.pairs) if dev.pairs else None, scores)
     return found

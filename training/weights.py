@@ -23,10 +23,12 @@ _SALT = 0x77656967
 def source_weights(sections: Mapping[str, Any]) -> dict[str, float]:
     """Source → its `weight` in the recipe, for the sources whose weight is not 1.
 
-    Raises `RecipeError` for a weight that is no number or below 0.
+    Raises `RecipeError` for a weight that is no number or below 0, or of what is no source.
     """
     found: dict[str, float] = {}
     for name, values in sections.get("source", {}).items():
+        if not isinstance(values, Mapping) or "kind" not in values:
+            raise RecipeError(f"[source.{name}] must be a source and say its kind, but says {values!r}.")
         weight = values.get("weight", 1.0)
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf:
             raise RecipeError(f"[source.{name}] weight must be a number of at least 0, but is {weight!r}.")
@@ -38,13 +40,12 @@ def source_weights(sections: Mapping[str, Any]) -> dict[str, float]:
 def line_weights(origins: Path, weights: Mapping[str, float], lines: int) -> list[float] | None:
     """The weight of every one of the `lines` of `train.origin`; None if no source has one. Raises `CorpusError`.
 
-    A weight counts beside the others, so one source must have 1 or more: its pairs are in every epoch.
+    A source may have a weight and no pair: it was optional, or all that it says stands elsewhere too. A weight counts
+    beside the others, so one source must have 1 or more: its pairs are in every epoch.
     """
     if not weights:
         return None
     names = list(read_lines(origins))
-    if unknown := sorted(set(weights) - set(names)):
-        raise CorpusError(f"{origins} must hold every source with a weight, but holds no {', '.join(unknown)}.")
     if len(names) != lines:
         raise CorpusError(f"{origins} must name the source of each of {lines} pairs, but has {len(names)} lines.")
     found = [weights.get(name, 1.0) for name in names]

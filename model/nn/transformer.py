@@ -180,7 +180,10 @@ def greedy(network: Transformer, source: Tensor, source_lengths: Tensor, max_len
 
 
 def _embedding(config: ModelConfig) -> nn.Embedding:
-    """N(0, d^-½), so that after the scaling by √d every component has unit variance; PAD is zero and stays so."""
+    """N(0, d^-½), so that after the scaling by √d every component has unit variance; PAD is zero at first.
+
+    Nothing attends to PAD; tied to the projection it moves, and that is never chosen.
+    """
     table = nn.Embedding(config.vocab_size, config.d_model, padding_idx=config.pad_id)
     nn.init.normal_(table.weight, std=config.d_model**-0.5)
     with torch.no_grad():

@@ -40,13 +40,16 @@ class _Server(uvicorn.Server):
 class Connection(HttpToolsProtocol):
     """One connection. A request that is no HTTP, or whose head is endless or slow, is refused in the one JSON shape.
 
-    The parser gives each head to nobody before its end, and has no limits of its own.
+    The parser gives each head to nobody before its end, and has no limits of its own. Fields may also come behind a
+    body in chunks, and chunks have heads themselves: both count as what carries no body.
     """
 
     head_seconds: float = _HEAD_SECONDS
     idle_seconds: float = _KEEP_ALIVE_SECONDS
     _head: int | None = 0
     """Bytes of the head that is being received; None while a body is."""
+    _framing = 0
+    """Bytes round the body that is being received, less those that short chunks may need."""
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -67,15 +70,23 @@ class Connection(HttpToolsProtocol):
         super().data_received(data)
         if self._head is not None and waiting is not None:
             self._head += len(data)
-            if self._head > 2 * MAX_HEADER_BYTES:  # the application refuses smaller ones, and can name the request
-                message = f"The header fields must have at most {MAX_HEADER_BYTES} bytes in all."
-                self._refuse(HeadersTooLarge(message))
+        elif self._head is None and waiting is None:
+            self._framing += len(data)
+        if max(self._head or 0, self._framing) > 2 * MAX_HEADER_BYTES:
+            # The application refuses smaller ones, and can name the request.
+            message = f"The header fields must have at most {MAX_HEADER_BYTES} bytes in all."
+            self._refuse(HeadersTooLarge(message))
 
     def on_headers_complete(self) -> None:
         """The head is there; what follows has limits of its own."""
-        self._head = None
+        self._head, self._framing = None, 0
         self._limit(None)
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A part of a body, which may have come in chunks of one byte with five round each."""
+        self._framing -= 6 * len(body)
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """What follows is another head."""
@@ -96,6 +107,9 @@ class Connection(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self._limit(None)
+        if self._head is None and self.cycle.response_started:  # it has its answer
+            self.transport.close()
+            return
         request_id = uuid.uuid4().hex
         response = error_response(refusal, request_id)
         fields = [*response.raw_headers, (b"x-request-id", request_id.encode()), (b"connection", b"close")]

@@ -10,14 +10,18 @@ and that is how a token finds the characters that a caller knows.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple
 
 from model.protection import Protector
 from model.spans import Span, origins
 from model.tokenizer import SENTINELS, normalize
 from service.text.words import words
+
+_start, _end = itemgetter(0), itemgetter(1)
 
 
 class Link(NamedTuple):
@@ -64,21 +68,17 @@ def align(text: str, parts: Sequence[Part], protector: Protector, spaced: tuple[
     target = "".join(part.made for part in parts)
     source_words = words(text, spaced[0], [(span.start, span.end) for span in protector.spans(text)])
     target_words = words(target, spaced[1], [(span.start, span.end) for span in protector.spans(target)])
-    at, there = _words_at(source_words, len(text)), _words_at(target_words, len(target))
-    # A run of accents is one range for each of them: its union is made once.
-    unions: dict[tuple[int, int], set[int]] = {}
-    here = [
-        unions[span] if span in unions else unions.setdefault(span, set().union(*at[span[0] : span[1]]))
-        for span in origins(text, key)
-    ]
+    here = [_touched(source_words, *span) for span in origins(text, key)]
     found: set[tuple[int, int]] = set()
+    offset = place = 0
     for part in parts:
-        size = len(key(part.source))
+        size, length = len(key(part.source)), len(part.made)
         pairs = _kept(part) if part.tokens is None else _linked(part.tokens)
         for (start, end), (begin, until) in pairs:
-            sources = set().union(*here[start : min(end, size)])
-            found |= {(t, s) for t in set().union(*there[begin : min(until, len(part.made))]) for s in sources}
-        here, there = here[size:], there[len(part.made) :]
+            sources = set().union(*here[offset + start : offset + min(end, size)])
+            targets = _touched(target_words, place + begin, place + min(until, length))
+            found |= {(t, s) for t in targets for s in sources}
+        offset, place = offset + size, place + length
     return [Link(*source_words[s], *target_words[t]) for t, s in sorted(found)]
 
 
@@ -138,10 +138,7 @@ def _linked(tokens: Tokens) -> Iterator[tuple[Span, Span]]:
             yield tokens.source[best], place
 
 
-def _words_at(spans: Sequence[Span], size: int) -> list[set[int]]:
-    """For each of `size` characters, the word that it is part of, if there is one."""
-    found: list[set[int]] = [set() for _ in range(size)]
-    for index, (start, end) in enumerate(spans):
-        for character in range(start, end):
-            found[character].add(index)
-    return found
+def _touched(spans: Sequence[Span], start: int, end: int) -> range:
+    """Which of `spans`, in their order and apart, have characters from `start` to `end`."""
+    first = bisect_right(spans, start, key=_end)
+    return range(first, max(first, bisect_left(spans, end, key=_start)))

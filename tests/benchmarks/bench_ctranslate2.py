@@ -163,7 +163,7 @@ def trained_weights(folder: Path) -> Weights:
     from training.publish import Run
 
     run = Run.open(folder)
-    state_dict, _ = run.weights()
+    state_dict = run.result().weights
     tokenizer = Tokenizer(run.tokenizer)
     texts = [tokenizer.encode(text) for text in SENTENCES]
     return Weights("trained", run.config, dict(state_dict), [(text, text) for text in texts], trained=True)

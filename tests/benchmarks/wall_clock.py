@@ -187,5 +187,5 @@ def train_peer(
     found = {}
     for test in tests:
         outputs = peer.translate(config, [" ".join(line.split()) for line in test.sources])
-        found[test.name] = score(outputs, [reference for _, reference in test.pairs])
+        found[test.name] = score(outputs, [reference for _, reference in test.pairs], test.language)
     return found, f"{run.updates:,} updates, f32"

@@ -12,7 +12,7 @@ from model.errors import ExportError
 from model.export.calibration import calibrate
 from model.export.exporter import export_graphs
 from model.export.quantisation import Range, quantise_weight
-from tests.model.networks import exported, lively_network, random_sources, tiny_config
+from tests.model.networks import VARIANTS, exported, lively_network, random_sources, tiny_config
 
 
 @settings(max_examples=50, deadline=None)
@@ -86,7 +86,7 @@ def test_an_unknown_precision_is_refused(tmp_path):
         export_graphs(config, lively_network(config).state_dict(), tmp_path, ["f8"])
 
 
-@pytest.mark.parametrize("variant", ["tied", "post", "odd"])
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_int8_stays_near_float(variant):
     made = exported(variant)
     _, exact = made.stepper("f32").encode([source for source, _ in made.pairs])

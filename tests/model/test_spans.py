@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from model.spans import origins, spans
 from model.tokenizer import Tokenizer, normalize
+from service.text.alignment import key
 from tests.model.networks import TEXTS, train_tokenizer
 
 MARKS = "\u0301\u0323\u0308\u0327\u0342"
@@ -102,3 +103,24 @@ def test_each_byte_of_a_character_has_the_character_and_a_lost_byte_its_sign():
     assert spans("日本", [b"\xe6", b"\x97", b"\xa5", b"\xe6", b"\x9c", b"\xac"]) == [(0, 1)] * 3 + [(1, 2)] * 3
     assert spans("\ufffd ok", [b"\xe6", "\u2581ok"]) == [(0, 1), (2, 4)]
     assert spans("a b", ["\u2581a", "\u2581", "b"]) == [(0, 1), (2, 2), (2, 3)]
+
+
+@pytest.mark.parametrize(
+    "unit", ["\u200b", "\ufeff ", "\u00ad\t", "a\u200b", "\u0301", "\u0301\u200b", "\u200ba\u0301"]
+)
+@pytest.mark.parametrize("rewrite", [normalize, key])
+def test_a_long_run_of_what_vanishes_costs_no_more_than_its_length(unit, rewrite):
+    """Someone may send thousands of invisible characters; a text that costs their square blocks all others."""
+
+    def cost(times: int) -> int:
+        read = 0
+
+        def counted(text: str) -> str:
+            nonlocal read
+            read += len(text)
+            return rewrite(text)
+
+        origins("x" + unit * times + "y", counted)
+        return read
+
+    assert cost(2000) < 3 * cost(1000)

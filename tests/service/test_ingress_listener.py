@@ -81,13 +81,19 @@ def test_what_is_no_http_is_refused_in_json(noise: bytes) -> None:
     refused(served(talk), "invalid_http")
 
 
+CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
 @pytest.mark.parametrize("endless", [b"x-noise: nnnnnn\r\n" * 1000, b"n" * 16_000], ids=["many fields", "one field"])
-def test_a_head_without_an_end_is_refused_before_it_fills_the_memory(endless: bytes) -> None:
+@pytest.mark.parametrize(
+    "begin", [HEAD, CHUNKED + b"1\r\na\r\n0\r\n"], ids=["before a body", "behind a body in chunks"]
+)
+def test_header_fields_without_an_end_are_refused_before_they_fill_the_memory(begin: bytes, endless: bytes) -> None:
     sent = 0
 
     async def talk(reader, writer) -> bytes:
         nonlocal sent
-        writer.write(HEAD + b"x-begin: ")
+        writer.write(begin + b"x-begin: ")
         answer = asyncio.ensure_future(reader.read())
         with suppress(ConnectionError):
             while not answer.done() and sent < 100 * 2**20:
@@ -100,6 +106,19 @@ def test_a_head_without_an_end_is_refused_before_it_fills_the_memory(endless: by
     with suppress(ConnectionError):  # it may be closed while more is on its way
         refused(served(talk), "headers_too_large")
     assert sent < 10 * 2**20
+
+
+def test_a_body_may_come_in_the_smallest_chunks_and_with_fields_behind_it() -> None:
+    async def talk(reader, writer) -> bytes:
+        writer.write(CHUNKED.replace(b" / ", b" /many "))
+        for _ in range(100):
+            writer.write(b"1\r\na\r\n" * 1000)
+            await writer.drain()
+        writer.write(b"0\r\nx-sum: 7\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        return await reader.readexactly(5)
+
+    assert served(talk) == b"/many"
 
 
 def test_a_head_that_does_not_end_in_time_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 <!-- test: make -->       each line is a verb of the Makefile
 <!-- test: shell -->      it runs as it stands, in an empty folder
 <!-- test: train -->      it runs beside the recipes, with a training of a few updates
+<!-- test: own -->        the same, with a file of pairs there too; what it ends with serves the block that follows
 <!-- test: fine-tune -->  the same, with a file of pairs and the bundled model there too
 <!-- test: served -->     it runs while the service does; the service's address replaces the usual one
 <!-- test: answer -->     the block before prints JSON of this shape: same keys, same types
@@ -31,7 +32,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(
     r"(?:^<!-- test: (?P<way>.+?) -->\n)?^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
 )
-WAYS = ("make", "shell", "train", "fine-tune", "served", "answer", "none")
+WAYS = ("make", "shell", "train", "own", "fine-tune", "served", "answer", "none")
 USUAL_ADDRESS = "http://127.0.0.1:8000"
 SHORT = "--set fit.updates=60 --set fit.cooldown=20 --set fit.checkpoint_every=20"
 
@@ -103,6 +104,27 @@ def test_a_model_is_made_step_by_step(block: Block, tmp_path: Path) -> None:
     assert short != block.body
     assert _run(short, tmp_path).splitlines()[-1].strip()
     assert (tmp_path / "runs/tiny/en-de/MODEL_CARD.md").is_file()
+
+
+@pytest.mark.slow
+@_each("own")
+def test_a_file_of_pairs_becomes_a_model_that_answers(block: Block, tmp_path: Path) -> None:
+    (tmp_path / "training").symlink_to(ROOT / "training")
+    (tmp_path / "mine.tsv").write_text(_pairs_of_numbers(400), encoding="utf-8")
+    *making, serving = block.body.splitlines()
+    assert serving == "dragoman serve --bundles runs/mine/bundle"
+    body = "\n".join(making).replace("dragoman-train fit ", f"dragoman-train fit {SHORT} ")
+    body = body.replace(" corpus  ", " corpus --set holdout.mine.test=20 --set holdout.mine.dev=10  ")
+    _run(body, tmp_path)
+    asking = _blocks()[_blocks().index(block) + 1]
+    assert asking.way == "own (asked)"
+    running = RunningService(bundles=tmp_path / "runs/mine/bundle")
+    try:
+        answer = json.loads(_run(asking.body.replace(USUAL_ADDRESS, running.url), tmp_path))
+    finally:
+        running.kill()
+    assert answer["model"] == "mine"
+    assert len(answer["translations"]) == 1
 
 
 def _pairs_of_numbers(count: int) -> str:

@@ -15,6 +15,7 @@ from training.corpus.files import read_lines
 from training.corpus.holdout import NearDuplicates
 from training.corpus.pair import Pair
 from training.corpus.recipe import load_recipe
+from training.corpus.report import CorpusReport
 from training.corpus.words import key
 
 needs_dpkg = pytest.mark.skipif(not shutil.which("dpkg-deb"), reason="needs dpkg-deb, which Debian brings")
@@ -218,12 +219,119 @@ def test_an_earlier_corpus_in_the_folder_leaves_nothing_behind(folder: Path) -> 
     assert (corpus / "my-notes.txt").exists()
 
 
-def test_a_failed_build_leaves_no_report_of_an_earlier_one_mixed_with_new_text(folder: Path) -> None:
-    build(folder)
-    with pytest.raises(CorpusError, match="at least one pair"):
-        build(folder, "cleaning.min_letters=9999")
-    assert (folder / "corpus/report.json").exists()
-    assert len(read(folder / "corpus", "train")) > 0
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("cleaning.min_letters=9999", "at least one pair, but cleaning left none"),
+        ("holdout.talk.test=5", r"to train on, but the held-out sets \(test\.talk 5, dev\.talk 2\) .* took all 60"),
+    ],
+)
+def test_a_corpus_without_training_text_is_refused_and_an_earlier_one_stays_as_it_was(
+    folder: Path, override: str, message: str
+) -> None:
+    earlier = {path: path.read_bytes() for path in build(folder).iterdir()}
+    # From here on there are sentences alone, all of them alike.
+    (folder / "po/de.po").unlink()
+    for name, last in (("lines.en", "Disk\n"), ("lines.de", "Platte\n"), ("talk.tsv", "Window\tFenster\n")):
+        text = (folder / name).read_text(encoding="utf-8")
+        (folder / name).write_text(text.removesuffix(last), encoding="utf-8")
+    with pytest.raises(CorpusError, match=message):
+        build(folder, override)
+    assert {path: path.read_bytes() for path in (folder / "corpus").iterdir()} == earlier
+    with pytest.raises(CorpusError, match=message):
+        build(folder, override, out="new")
+    assert not (folder / "new").exists()
+
+
+@pytest.mark.parametrize("dies", ["in a set", "before the report", "in the report"])
+def test_a_build_that_dies_while_it_writes_leaves_no_report_and_the_next_no_set_of_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, dies: str
+) -> None:
+    first = RECIPE.replace('path = "talk.tsv"', 'path = "talk.tsv"\ngroup = "first"').replace(
+        "holdout.talk", "holdout.first"
+    )
+    (folder / "recipe.toml").write_text(first, encoding="utf-8")
+    assert list(build(folder).glob("dev.first.*"))
+    (folder / "recipe.toml").write_text(RECIPE, encoding="utf-8")
+
+    def full(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as broken:
+        if dies == "in a set":
+            broken.setattr(CorpusReport, "count_set", full)
+        elif dies == "before the report":
+            broken.setattr(CorpusReport, "write", full)
+        else:
+            broken.setattr(Path, "replace", full)
+        with pytest.raises(OSError, match="no space left"):
+            build(folder)
+    assert not (folder / "corpus/report.json").exists()
+    assert not list((folder / "corpus").glob("*.first.*"))
+    (folder / "corpus/my-notes.txt").write_text("mine")
+    (folder / "recipe.toml").write_text(RECIPE.replace("holdout.talk", "holdout.lines"), encoding="utf-8")
+    corpus = build(folder)
+    sets = ("train", "dev.lines", "test.lines")
+    files = [f"{name}.{language}" for name in sets for language in ("en", "de")]
+    others = ["train.origin", "report.json", "report.txt", "sources.json", "my-notes.txt"]
+    assert sorted(path.name for path in corpus.iterdir()) == sorted(files + others)
+
+
+def test_half_a_report_of_an_earlier_corpus_stops_no_build(folder: Path) -> None:
+    corpus = build(folder)
+    (corpus / "report.json").write_text('{"languages": ["en", "d')
+    assert json.loads((build(folder) / "report.json").read_text(encoding="utf-8"))["languages"] == ["en", "de"]
+
+
+def test_a_corpus_of_other_languages_leaves_nothing_behind_either(folder: Path) -> None:
+    build(folder, "languages.target=fr")
+    corpus = build(folder)
+    assert not list(corpus.glob("*.fr"))
+
+
+def test_a_source_that_loses_much_to_the_held_out_sets_is_noted(folder: Path) -> None:
+    def noted(corpus: Path) -> list[str]:
+        notes: list[str] = json.loads((corpus / "report.json").read_text(encoding="utf-8"))["notes"]
+        return [note for note in notes if "more than a fifth" in note]
+
+    # These sentences are so alike that anything less would count as near.
+    strict = ("corpus.near_duplicate=1.0", "holdout.talk.dev=0")
+    assert noted(build(folder, *strict, "holdout.talk.test=6")) == []
+    talk, lines = noted(build(folder, *strict, "holdout.talk.test=7"))
+    assert talk.startswith("held-out sets and what is near to them took 7 of the 30 pairs of source 'talk'")
+    assert "took 7 of the 31 pairs of source 'lines'" in lines
+
+
+PROSE = "It takes ~5 minutes to play rock&roll.\tEs dauert ~5 Minuten, Rock&Roll zu spielen.\nIt is $5.\tEs ist 5 $.\n"
+
+
+@pytest.mark.parametrize(
+    ("override", "kept"),
+    [
+        ("source.talk.cap=0", PROSE),
+        (
+            "source.talk.messages=true",
+            "It takes 5 minutes to play rockroll.\tEs dauert 5 Minuten, RockRoll zu spielen.\n",
+        ),
+    ],
+)
+def test_marks_are_taken_out_of_program_messages_and_not_of_what_people_write(
+    folder: Path, override: str, kept: str
+) -> None:
+    (folder / "talk.tsv").write_text(PROSE, encoding="utf-8")
+    train = read(build(folder, override, "holdout.talk.test=0", "holdout.talk.dev=0"), "train")
+    assert [pair for pair in train if "It " in pair.source] == [Pair(*row.split("\t")) for row in kept.splitlines()]
+    assert Pair("Open", "Öffnen") in train
+
+
+def test_messages_keep_their_marks_where_the_recipe_says_so(folder: Path) -> None:
+    assert Pair("_Open", "Ö_ffnen") in read(build(folder, "cleaning.software_marks=false"), "train")
+    assert Pair("_Open", "Ö_ffnen") in read(build(folder, "source.catalogues.messages=false"), "train")
+
+
+def test_rules_that_do_not_know_a_language_are_noted(folder: Path) -> None:
+    text = (build(folder, "languages.source=fr") / "report.txt").read_text(encoding="utf-8")
+    assert "Note: every pair passed half-translated, language, for no function words of fr are known." in text
 
 
 def catalogue(folder: Path, messages: dict[str, str]) -> bytes:

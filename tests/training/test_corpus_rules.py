@@ -1,11 +1,13 @@
 """Each rule drops what it is for and keeps its harmless neighbours."""
 
+from dataclasses import replace
+
 import pytest
 
 from training.corpus.errors import CorpusError
 from training.corpus.pair import Pair
 from training.corpus.recipe import CleaningRecipe
-from training.corpus.rules import LAYOUT_RULE, RULES, RuleContext, choose_rules
+from training.corpus.rules import LAYOUT_RULE, RULES, RuleContext, choose_rules, idle_rules
 
 CONTEXT = RuleContext(CleaningRecipe(), "en", "de")
 BY_NAME = {rule.name: rule for rule in (LAYOUT_RULE, *RULES)}
@@ -99,8 +101,61 @@ def test_a_language_outside_the_latin_script_may_use_its_own() -> None:
     assert BY_NAME["script"].keeps(Pair("Open", "Открыть"), RuleContext(CleaningRecipe(), "en", "ru"))
 
 
-def test_a_language_without_a_word_list_passes_the_language_rule() -> None:
-    assert BY_NAME["language"].keeps(Pair("Open it", "Ouvrir le fichier"), RuleContext(CleaningRecipe(), "en", "fr"))
+@pytest.mark.parametrize(
+    ("source", "target", "pair"),
+    [
+        ("en", "nl", Pair("The question is whether he comes.", "Het is de vraag of hij komt.")),
+        ("en", "fr", Pair("Did you see that we could go there?", "Tu as vu qu'on pouvait y aller ?")),
+        ("de", "nl", Pair("Die Frage war einfach.", "Die vraag was er een, en die was kort.")),
+        ("nl", "en", Pair("Het is de vraag of hij komt.", "The question remains.")),
+        ("nl", "fr", Pair("Het is de vraag of hij komt.", "Tu as vu qu'on pouvait y aller ?")),
+    ],
+)
+def test_a_side_whose_own_function_words_are_unknown_is_not_judged_by_the_others(
+    source: str, target: str, pair: Pair
+) -> None:
+    context = RuleContext(CleaningRecipe(), source, target)
+    assert BY_NAME["language"].keeps(pair, context)
+    assert BY_NAME["half-translated"].keeps(pair, context)
+
+
+def test_names_and_a_word_that_both_languages_write_alike_are_not_half_a_translation() -> None:
+    pair = Pair("The iPhone, iPad and Mac", "De iPhone, iPad of Mac")
+    assert BY_NAME["half-translated"].keeps(pair, RuleContext(CleaningRecipe(), "en", "nl"))
+
+
+def test_rules_that_cannot_judge_these_languages_are_named_unless_they_are_left_out() -> None:
+    french = RuleContext(CleaningRecipe(), "en", "fr")
+    (note,) = idle_rules(RULES, french)
+    assert note == "every pair passed half-translated, language, for no function words of fr are known."
+    assert idle_rules(choose_rules(["language", "half-translated"]), french) == []
+    assert idle_rules(RULES, CONTEXT) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("It costs $5 a month.", "Es kostet 5 $ im Monat."),
+        ("We paid $1,000 for it.", "Wir haben 1.000 Dollar dafür bezahlt."),
+        ("A deal worth $3bn", "Ein Geschäft über 3 Mrd. $"),
+    ],
+)
+def test_money_is_a_placeholder_in_messages_of_programs_only(source: str, target: str) -> None:
+    context = replace(CONTEXT, messages=frozenset({"catalogues"}))
+    assert BY_NAME["placeholders"].keeps(Pair(source, target, "talk"), context)
+    assert not BY_NAME["placeholders"].keeps(Pair(source, target, "catalogues"), context)
+
+
+@pytest.mark.parametrize("name", ["$HOME", "$_x", "$größe", "${1}", "$(name)", "$name$"])
+def test_a_variable_is_a_placeholder_in_every_text(name: str) -> None:
+    assert not BY_NAME["placeholders"].keeps(Pair(f"Set {name} now", "Jetzt setzen"), CONTEXT)
+    assert BY_NAME["placeholders"].keeps(Pair(f"Set {name} now", f"Jetzt {name} setzen"), CONTEXT)
+
+
+def test_an_argument_by_number_must_be_on_both_sides_of_a_message() -> None:
+    context = replace(CONTEXT, messages=frozenset({"catalogues"}))
+    assert BY_NAME["placeholders"].keeps(Pair("Move $1 to $2", "$2: von $1", "catalogues"), context)
+    assert not BY_NAME["placeholders"].keeps(Pair("Move $1 to $2", "Von $1", "catalogues"), context)
 
 
 def test_the_limits_of_the_recipe_count() -> None:

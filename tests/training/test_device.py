@@ -16,11 +16,11 @@ from model.config import ModelConfig, preset
 from model.nn.attention import causal_mask, fused, padding_mask, written_out
 from training.batches import Pairs, collate
 from training.device import compiles, training_device
-from training.fit import _Speed
 from training.flops import peak_flops, training_flops
 from training.journal import Journal, last_speed
 from training.processes import joined
 from training.recipe import FitRecipe, RecipeError
+from training.speed import Speed
 from training.trainer import Trainer, UpdateReport
 
 SHAPE = {"d_model": 16, "heads": 2, "d_ff": 24, "encoder_layers": 3, "decoder_layers": 2}
@@ -139,8 +139,8 @@ def test_the_peak_of_a_device_is_known_by_its_name(name: str, peak: float, monke
 
 def test_utilisation_is_shown_where_the_peak_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter((0.0, 1.0, 2.0))
-    monkeypatch.setattr("training.fit.time", SimpleNamespace(monotonic=lambda: next(clock)))
-    speed = _Speed()
+    monkeypatch.setattr("training.speed.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    speed = Speed()
     for _ in range(2):
         speed.count(UpdateReport(nll=1.0, smoothed=1.0, gradient_norm=1.0, learning_rate=1.0, tokens=50, flops=3e9))
     assert speed.values(peak=6e9) == {"tokens_per_second": 50, "mfu": 0.5}

@@ -170,6 +170,35 @@ def test_of_several_candidates_the_one_nearest_to_the_reference_is_taken(corpus:
     assert nearest(["Das Haus", "Das Haus"], "", "chrf") == "Das Haus"
 
 
+def test_candidates_in_a_language_without_spaces_are_compared_by_its_words() -> None:
+    candidates, reference = ["我们都很高兴", "他今天不来学校"], "他今天没有来学校"
+    assert nearest(candidates, reference, "bleu", "zh") == candidates[1]
+
+
+def test_the_command_compares_candidates_by_the_words_of_the_target_language(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def first(candidates: Sequence[str], _reference: str, _nearness: str, language: str) -> str:
+        asked.append(language)
+        return candidates[0]
+
+    monkeypatch.setattr("training.teacher.nearest", first)
+    given = ["--recipe", str(corpus.parent / "recipe.toml"), "--corpus", str(corpus), "--bundle", str(copying_bundle())]
+    assert main(["distil", *given, "--out", str(corpus.parent / "new")]) == 0
+    assert asked == ["de"] * len(PAIRS)
+
+
+def test_sets_that_the_old_corpus_no_longer_has_do_not_stay_in_the_new_one(corpus: Path) -> None:
+    distil(job(corpus), teacher(corpus, ANSWERS))
+    new = corpus.parent / "new"
+    write(new, "dev.gone", dict([HELD]))
+    distil(job(corpus), teacher(corpus, ANSWERS))
+    assert not list(new.glob("dev.gone.*"))
+    assert len(read(new, "train")) == len(PAIRS)
+
+
 def test_references_stay_beside_the_translations_if_they_are_asked_for(corpus: Path) -> None:
     asked = {"with_references": True}
     distil(job(corpus, **asked), teacher(corpus, ANSWERS, **asked))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,16 @@ from model.protection import Protector
 from service.jobs import SegmentResult
 from service.text.pipeline import Pipeline
 from tests.service.tiny_bundle import tiny_bundle
-from training.evaluate import TestSet, Translator, as_json, evaluate, holds_exactly, table
+from training.evaluate import (
+    TestSet,
+    Translator,
+    as_json,
+    corpus_test_sets,
+    evaluate,
+    folder_test_sets,
+    holds_exactly,
+    table,
+)
 
 
 @pytest.mark.parametrize(
@@ -64,3 +75,13 @@ def test_a_line_is_translated_as_the_service_translates_a_sentence() -> None:
         again = pipeline.again(prepared, [said]) or prepared
         (served,) = pipeline.restore(again, [said] * len(again.segments))
         assert ours == served.text
+
+
+def test_a_test_set_is_scored_in_the_words_of_its_language_and_the_table_says_so(tmp_path: Path) -> None:
+    for name in ("test.few.en", "test.few.zh"):
+        (tmp_path / name).write_text("3.5!\n")
+    tokenizer = Bundle.open(tiny_bundle()).tokenizer()
+    translator = Translator(stepper(0), tokenizer, DecodeOptions(beam_size=1))
+    for sets in (corpus_test_sets, folder_test_sets):
+        (test_set,) = sets(tmp_path, ("en", "zh"))
+        assert "|tok:zh|" in table([evaluate(translator, test_set)])

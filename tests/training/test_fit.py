@@ -13,9 +13,8 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from model.config import ModelConfig, preset
 from training.batches import Pairs
-from training.checkpoint import CheckpointError, Checkpoints, load
+from training.checkpoint import CheckpointError, Checkpoints, average, load
 from training.fit import RunFolder, fit
-from training.optimizer import average
 from training.recipe import FitRecipe, RecipeError
 from training.sampling import SubwordSampler
 from training.trainer import DivergenceError, Trainer

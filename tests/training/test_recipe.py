@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,18 @@ from training.recipe import (
 from training.schedule import Schedule
 from training.subwords import SubwordOptions
 
+FROM_ZERO = (
+    "warmup",
+    "learning_rate_scale",
+    "muon_scale",
+    "cooldown",
+    "clip_norm",
+    "seed",
+    "threads",
+    "patience",
+    "validate_sentences",
+    "micro_batch_tokens",
+)
 RECIPES = sorted((Path(__file__).resolve().parents[2] / "training" / "recipes").glob("*.toml"))
 
 
@@ -87,9 +100,14 @@ def test_fine_tuning_never_heats_a_network_to_where_it_began() -> None:
         ({"optimizer": "sgd"}, "one of adam, muon"),
         ({"updates": 10, "cooldown": 11}, "cooldown"),
         ({"batch_tokens": 100, "max_length": 128}, "hold one pair"),
+        *(({name: -1}, rf"\[fit\] {name} must be at least 0, but is -1") for name in FROM_ZERO),
+        ({"max_bad_updates": 0}, "max_bad_updates must be at least 1"),
+        ({"clip_norm": float("nan")}, "clip_norm must be at least 0, but is nan"),
+        ({"learning_rate_scale": float("inf")}, "learning_rate_scale must be at least 0, but is inf"),
+        (3, r"\[fit\] must be a section of values, but is 3"),
     ],
 )
-def test_a_wrong_value_is_refused_by_name(values: dict[str, object], message: str) -> None:
+def test_a_wrong_value_is_refused_by_name(values: Any, message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         section(FitRecipe, "fit", values)
 

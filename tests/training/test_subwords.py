@@ -1,6 +1,7 @@
 """A vocabulary is the same every time, knows every character, and says what it makes of the text."""
 
 import json
+import re
 from itertools import islice, pairwise, product
 from pathlib import Path
 
@@ -102,13 +103,28 @@ def test_long_lines_are_counted(trained: tuple[Path, dict[str, SubwordReport]]) 
 
 
 def test_a_corpus_too_small_says_how_large_a_vocabulary_may_be(corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        CorpusError, match=r"large enough for 8064 subwords, but holds (\d+) at most; ask for \d+"
-    ) as error:
+    with pytest.raises(CorpusError, match=r"large enough for 8064 subwords, but is not; ask for \d+") as error:
         train_subwords(corpus, tmp_path / "t.model", SubwordOptions(vocab_size=8064))
-    largest = int(str(error.value).split("holds ")[1].split()[0])
+    largest = int(str(error.value).split("ask for ")[1].split()[0].rstrip(","))
     train_subwords(corpus, tmp_path / "t.model", SubwordOptions(vocab_size=largest))
     assert Tokenizer(tmp_path / "t.model").vocab_size == largest
+
+
+def test_a_vocabulary_may_be_smaller_where_there_is_no_more(corpus: Path, tmp_path: Path) -> None:
+    train_subwords(corpus, tmp_path / "few.model", SubwordOptions(vocab_size=8064, shrink=True))
+    train_subwords(corpus, tmp_path / "asked.model", SubwordOptions(vocab_size=340, shrink=True))
+    few, asked = (Tokenizer(tmp_path / f"{name}.model") for name in ("few", "asked"))
+    assert 340 < few.vocab_size < 8064
+    assert asked.vocab_size == 340
+    assert few.sentinel_ids
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"), [({"max_lines": -1}, "max_lines"), ({"character_coverage": 0.0}, "(0, 1]")]
+)
+def test_what_cannot_be_meant_is_refused(wrong: dict[str, float], message: str) -> None:
+    with pytest.raises(RecipeError, match=re.escape(message)):
+        SubwordOptions(**wrong)  # type: ignore[arg-type]
 
 
 def test_a_vocabulary_too_small_for_the_alphabet_says_how_small_it_may_be(corpus: Path, tmp_path: Path) -> None:

@@ -100,6 +100,24 @@ def test_what_evaluate_cannot_do_is_one_line(
     assert words in said(["evaluate", "--bundle", str(tiny_bundle()), "--test", str(tmp_path), *flags], capsys)
 
 
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_a_folder_without_test_sets_is_one_line(
+    language: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = tmp_path / "good"
+    good.mkdir()
+    (good / "a.en").write_text("Yes.\n")
+    (good / "a.de").write_text("Ja.\n")
+    arguments = ["evaluate", "--bundle", str(tiny_bundle()), "--test", str(good)]
+    (tmp_path / f"alone.{language}").write_text("Yes.\n")
+    what = "a folder of test sets must hold NAME.en and NAME.de, but"
+    assert f"{what} {tmp_path} has no such pair" in said([*arguments, "--test", str(tmp_path)], capsys)
+    assert f"{what} {tmp_path}/typo is no folder" in said([*arguments, "--test", f"{tmp_path}/typo"], capsys)
+    corpus = f"--corpus must name a corpus with en to de test sets, but {tmp_path}/typo has none"
+    assert corpus in said([*arguments, "--corpus", f"{tmp_path}/typo"], capsys)
+    assert "nothing was named" in said(arguments[:3], capsys)
+
+
 def test_a_coverage_penalty_is_scored_by_bundles_that_can(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.en").write_text("Good evening to all of you.\n")
     (tmp_path / "a.de").write_text("Good evening to all of you.\n")

@@ -66,11 +66,16 @@ def test_lines_get_the_weight_of_their_source(tmp_path: Path) -> None:
     assert line_weights(tmp_path / "not there", {}, 3) is None
 
 
+def test_a_source_without_pairs_has_its_weight_in_vain(tmp_path: Path) -> None:
+    """It was optional, or everything that it says stands elsewhere too."""
+    origins = tmp_path / "train.origin"
+    origins.write_text("help\ntalk\nhelp\n")
+    assert line_weights(origins, {"talk": 2.5, "tatoeba": 3.0}, 3) == [1.0, 2.5, 1.0]
+
+
 def test_weights_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
     origins = tmp_path / "train.origin"
     origins.write_text("help\ntalk\nhelp\n")
-    with pytest.raises(CorpusError, match="holds no news"):
-        line_weights(origins, {"news": 2.0}, 3)
     with pytest.raises(CorpusError, match="4 pairs, but has 3 lines"):
         line_weights(origins, {"talk": 2.0}, 4)
     with pytest.raises(CorpusError, match=r"the largest is 0\.5"):
@@ -78,7 +83,9 @@ def test_weights_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_recipe_gives_weights_to_sources() -> None:
-    sections = {"source": {"help": {"kind": "tsv"}, "talk": {"weight": 2}, "rare": {"weight": 0.5}}}
+    sections = {"source": {name: {"kind": "tsv"} for name in ("help", "talk", "rare")}}
+    sections["source"]["talk"]["weight"] = 2
+    sections["source"]["rare"]["weight"] = 0.5
     assert source_weights(sections) == {"talk": 2.0, "rare": 0.5}
     assert source_weights({}) == {}
 
@@ -86,4 +93,10 @@ def test_the_recipe_gives_weights_to_sources() -> None:
 @pytest.mark.parametrize("weight", [-1, "much", True, float("nan"), float("inf")])
 def test_a_weight_is_a_number_from_zero_up(weight: object) -> None:
     with pytest.raises(RecipeError, match=r"\[source.talk\] weight"):
-        source_weights({"source": {"talk": {"weight": weight}}})
+        source_weights({"source": {"talk": {"kind": "tsv", "weight": weight}}})
+
+
+@pytest.mark.parametrize("misspelt", [{"weight": 2}, 3])
+def test_a_weight_of_no_source_is_refused(misspelt: object) -> None:
+    with pytest.raises(RecipeError, match=r"\[source.tlak\] must be a source and say its kind"):
+        source_weights({"source": {"talk": {"kind": "tsv"}, "tlak": misspelt}})

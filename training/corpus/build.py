@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from glob import escape
 from pathlib import Path
 
 from tqdm import tqdm
@@ -44,8 +46,8 @@ def build_corpus(
     Writes one text a line: `train.SRC`, `train.TGT` and `train.origin` (the source each pair came from),
     `test.GROUP.SRC|TGT` and `dev.GROUP.SRC|TGT` for every held-out group, and `report.json`, `report.txt` and
     `sources.json`. The same recipe and inputs give the same bytes. Packages and downloads are kept in `cache`; with
-    `progress`, bars are shown on a terminal. Raises `CorpusError`; then `out` holds no report, the mark of a finished
-    corpus.
+    `progress`, bars are shown on a terminal. Raises `CorpusError` before `out` is touched: an earlier corpus stays
+    whole. From then to the last byte `out` holds no report.json, the mark of a finished corpus.
     """
     recipe, place = recipe.as_read(), cache.expanduser().absolute()
     store = PackageStore(place)
@@ -66,8 +68,10 @@ def build_corpus(
     watch = NearDuplicates((pair for rows in held_out.values() for pair in rows), recipe.corpus.near_duplicate)
     bar = tqdm(pairs, desc="near duplicates of held-out text", unit="pair", disable=None if progress else True)
     train = _without_leaks(bar, watch, report)
-    _write(out, {"train": train, **held_out}, report)
+    _check_rest(train, pairs, held_out)
     _describe_sources(reader, train, report)
+    report.notes += [*reader.notes, *_losses(train, pairs)]
+    _write(out, {"train": train, **held_out}, report)
     report.write(out)
     return report
 
@@ -190,10 +194,32 @@ def _without_leaks(pairs: Iterable[Pair], watch: NearDuplicates, report: CorpusR
     return kept
 
 
+def _check_rest(train: Sequence[Pair], pairs: Sequence[Pair], held_out: Mapping[str, Sequence[Pair]]) -> None:
+    """Raises `CorpusError` if the held-out sets left nothing of `pairs`."""
+    if train:
+        return
+    sizes = ", ".join(f"{name} {len(rows):,}" for name, rows in held_out.items())
+    raise CorpusError(
+        f"a corpus must have at least one pair to train on, but the held-out sets ({sizes}) and what is near to them "
+        f"took all {len(pairs):,}; make them smaller, or find more text."
+    )
+
+
+def _losses(train: Iterable[Pair], pairs: Iterable[Pair]) -> list[str]:
+    """A note for each source that lost more than a fifth of its `pairs` to the held-out sets."""
+    before, after = (Counter(pair.origin for pair in some) for some in (pairs, train))
+    return [
+        f"held-out sets and what is near to them took {count - after[name]:,} of the {count:,} pairs of source "
+        f"{name!r}, more than a fifth; smaller sets leave more to train on."
+        for name, count in before.items()
+        if 5 * (count - after[name]) > count
+    ]
+
+
 def _write(out: Path, sets: Mapping[str, Sequence[Pair]], report: CorpusReport) -> None:
     source, target = report.languages
     out.mkdir(parents=True, exist_ok=True)
-    _remove_earlier(out)
+    clear_corpus(out, report.languages)
     for name, pairs in sets.items():
         write_lines(out / f"{name}.{source}", (pair.source for pair in pairs))
         write_lines(out / f"{name}.{target}", (pair.target for pair in pairs))
@@ -201,16 +227,29 @@ def _write(out: Path, sets: Mapping[str, Sequence[Pair]], report: CorpusReport) 
     write_lines(out / "train.origin", (pair.origin for pair in sets["train"]))
 
 
-def _remove_earlier(out: Path) -> None:
-    """Take away an earlier corpus, whose sets may have had other names; its report lists them."""
+def clear_corpus(out: Path, languages: tuple[str, str]) -> None:
+    """Take an earlier corpus out of `out`, whole or not, its mark first: its sets may have had other names.
+
+    Whatever is called as a set of these languages goes, for `fit` and `evaluate` would take it for one.
+    """
     report = out / "report.json"
-    if not report.is_file():
-        return
-    earlier = json.loads(report.read_text(encoding="utf-8"))
-    report.unlink()
-    for name in earlier["sets"]:
-        for language in earlier["languages"]:
-            (out / f"{name}.{language}").unlink(missing_ok=True)
+    earlier = _languages_of(report)
+    report.unlink(missing_ok=True)
+    for name in ("report.txt", "report.partial", "sources.json", "train.origin"):
+        (out / name).unlink(missing_ok=True)
+    for language in {*languages, *earlier}:
+        for kind in ("train", "dev.*", "test.*"):
+            for path in out.glob(f"{kind}.{escape(language)}"):
+                path.unlink()
+
+
+def _languages_of(report: Path) -> list[str]:
+    """Those of an earlier corpus, which may be others; none if its report is missing or was not written whole."""
+    try:
+        found: list[str] = json.loads(report.read_text(encoding="utf-8"))["languages"]
+    except (FileNotFoundError, ValueError, LookupError):
+        return []
+    return found
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
@@ -224,4 +263,3 @@ def _describe_sources(reader: Reader, train: Iterable[Pair], report: CorpusRepor
     for pair in train:
         counts[pair.origin, pair.part] = counts.get((pair.origin, pair.part), 0) + 1
     report.sources = [{**part, "training_pairs": counts.get(where, 0)} for where, part in reader.parts.items()]
-    report.notes = list(reader.notes)

@@ -16,6 +16,7 @@ from training.recipe import languages, read_recipe, section
 Kind = Literal["gettext", "libreoffice-help", "pages", "ding", "tsv", "paired", "archive", "tmx", "jsonl"]
 Role = Literal["train", "dev", "test"]
 _OF_PACKAGES = ("gettext", "libreoffice-help", "pages", "ding")
+_OF_MESSAGES = ("gettext",)
 
 _SECTIONS = {"languages", "corpus", "source", "cleaning", "holdout"}
 _OTHER_SECTIONS = {"tokenizer", "model", "fit", "protect", "noise", "publish", "distil"}
@@ -64,6 +65,9 @@ class SourceRecipe:
     """`jsonl` only: the keys of the source and the target, such as `translation.en`. Default: the language codes."""
     split_sentences: bool = True
     """Cut texts of several sentences into pairs of one, where both sides have equally many."""
+    messages: bool = False
+    """The texts are messages of programs: marks of menu letters and contexts are taken out (`_File` becomes `File`),
+    and `$1` is a placeholder; elsewhere `~5` is "about five" and `$1` is money. Default: true for kind gettext."""
 
     def __post_init__(self) -> None:
         self._check_place()
@@ -135,7 +139,8 @@ class CleaningRecipe:
     drop: tuple[str, ...] = ()
     """Names of rules to leave out."""
     software_marks: bool = True
-    """Take out what the messages of programs carry beside their text: marks of menu letters, contexts."""
+    """Take out what the messages of programs carry beside their text: marks of menu letters, contexts. Only where a
+    source has `messages`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,6 +204,12 @@ class CorpusRecipe:
                 f"names {', '.join(unknown)}."
             )
 
+    @property
+    def messages(self) -> frozenset[str]:
+        """Origins whose texts are messages of programs; what is reserved are catalogues."""
+        named = {source.name for source in self.sources if source.messages}
+        return frozenset(named | {"reserved"} if self.corpus.reserved else named)
+
     def as_read(self) -> CorpusRecipe:
         """The recipe in the direction in which its corpus is read."""
         if not self.corpus.reversed:
@@ -228,7 +239,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> CorpusRecipe:
         source=source,
         target=target,
         sources=tuple(
-            section(SourceRecipe, f"source.{name}", {"group": name, **values, "name": name})
+            section(SourceRecipe, f"source.{name}", {**_defaults(name, values), **values, "name": name})
             for name, values in sources.items()
         ),
         corpus=corpus,
@@ -239,6 +250,11 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> CorpusRecipe:
         },
         folder=path.parent,
     )
+
+
+def _defaults(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """What `[source.NAME]` says where it says nothing, as far as that depends on the rest of it."""
+    return {"group": name, "messages": values.get("kind") in _OF_MESSAGES}
 
 
 def _from_here(override: str) -> str:

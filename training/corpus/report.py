@@ -110,7 +110,10 @@ class CorpusReport:
         """Write sources.json, report.txt and, as the mark of a finished corpus, report.json into `folder`."""
         _write_json(folder / "sources.json", self.sources)
         (folder / "report.txt").write_text(self.to_text(), encoding="utf-8")
-        _write_json(folder / "report.json", self.to_dict())
+        # In one step: half of it would be taken for the mark.
+        whole, part = folder / "report.json", folder / "report.partial"
+        _write_json(part, self.to_dict())
+        part.replace(whole)
 
     def __str__(self) -> str:
         """The tables alone."""

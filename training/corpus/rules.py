@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from training.corpus.errors import CorpusError
 from training.corpus.pair import Pair
 from training.corpus.recipe import CleaningRecipe
-from training.corpus.words import ADDRESS, PLACEHOLDER, TAG, words
+from training.corpus.words import ADDRESS, PLACEHOLDER, POSITIONAL, TAG, words
 
 _ENGLISH = """
 the of and to is that it for with this be are you not have from or by as on your can which if they he she has been when
@@ -41,6 +41,13 @@ class RuleContext:
     limits: CleaningRecipe
     source: str
     target: str
+    messages: frozenset[str] = frozenset()
+    """Origins whose texts are messages of programs."""
+
+    @property
+    def unlisted(self) -> tuple[str, ...]:
+        """Those of the languages whose function words are not known: neither side can be judged by them."""
+        return tuple(language for language in (self.source, self.target) if language not in _FUNCTION_WORDS)
 
 
 @dataclass(frozen=True)
@@ -95,9 +102,10 @@ def balanced_length(pair: Pair, context: RuleContext) -> bool:
     return lengths[1] <= context.limits.max_ratio * lengths[0]
 
 
-def same_placeholders(pair: Pair, _context: RuleContext) -> bool:
-    """Both sides hold the same placeholders, each equally often."""
-    return _found(PLACEHOLDER, pair.source) == _found(PLACEHOLDER, pair.target)
+def same_placeholders(pair: Pair, context: RuleContext) -> bool:
+    """Both sides hold the same placeholders, each equally often; `$5` is one in the messages of programs only."""
+    patterns = (PLACEHOLDER, POSITIONAL) if pair.origin in context.messages else (PLACEHOLDER,)
+    return all(_found(pattern, pair.source) == _found(pattern, pair.target) for pattern in patterns)
 
 
 def same_tags(pair: Pair, _context: RuleContext) -> bool:
@@ -122,7 +130,12 @@ def translated(pair: Pair, context: RuleContext) -> bool:
 
 
 def not_half_translated(pair: Pair, context: RuleContext) -> bool:
-    """No target has most of its words from the source, some of them words that its language does not have."""
+    """No target has most of its words from the source, some of them words that its language does not have.
+
+    Holds of every pair if a language has no list of function words.
+    """
+    if context.unlisted:
+        return True
     source, target = words(pair.source), words(pair.target)
     foreign = _function_words(pair.target, context.source)
     if len(target) < _HALF_WORDS or foreign <= _function_words(pair.target, context.target):
@@ -147,7 +160,13 @@ def right_script(pair: Pair, context: RuleContext) -> bool:
 
 
 def right_language(pair: Pair, context: RuleContext) -> bool:
-    """Neither side has more function words of the other's language than of its own, if it has two different ones."""
+    """Neither side has more function words of the other's language than of its own, if it has two different ones.
+
+    Holds of every pair if a language has no list of function words: a text without words known to be its own would be
+    judged by those alone that it happens to share, such as the Dutch `is` and `of`.
+    """
+    if context.unlisted:
+        return True
     sides = ((pair.source, context.source, context.target), (pair.target, context.target, context.source))
     for text, own, other in sides:
         theirs = _function_words(text, other)
@@ -157,7 +176,7 @@ def right_language(pair: Pair, context: RuleContext) -> bool:
 
 
 def _function_words(text: str, language: str) -> int:
-    return len(_FUNCTION_WORDS.get(language, frozenset()).intersection(words(text)))
+    return len(_FUNCTION_WORDS[language].intersection(words(text)))
 
 
 RULES: tuple[Rule, ...] = (
@@ -188,6 +207,14 @@ def choose_rules(drop: Iterable[str]) -> tuple[Rule, ...]:
     if unknown := sorted(unwanted - {rule.name for rule in known}):
         raise CorpusError(f"cleaning.drop must name rules, but {', '.join(unknown)} is none. Rules: {_names(known)}.")
     return tuple(rule for rule in known if rule.name not in unwanted)
+
+
+def idle_rules(rules: Iterable[Rule], context: RuleContext) -> list[str]:
+    """What a report should say of rules that keep every pair because they do not know its languages."""
+    idle = [rule for rule in rules if rule.keeps in (not_half_translated, right_language)]
+    if not idle or not context.unlisted:
+        return []
+    return [f"every pair passed {_names(idle)}, for no function words of {' and '.join(context.unlisted)} are known."]
 
 
 def _names(rules: Iterable[Rule]) -> str:

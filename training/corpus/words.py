@@ -10,8 +10,10 @@ PLACEHOLDER = re.compile(
     r"|%(?:\d+\$)?[-#0+']*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|j|z|t|q|L|I64)?[diouxXeEfFgGaAcCsSpnm](?![a-z])"
     r"|%<PRI\w+>|%L?\d+|%%"  # %1 of Qt and KDE
     r"|%[A-Z][A-Z_]+"  # %PRODUCTNAME
-    r"|\$\{\w+\}|\$\(\w+\)|\$\w+\$?|\{\w*(?::[^{}\s]*)?\}|@\w+@"
+    r"|\$\{\w+\}|\$\(\w+\)|\$(?!\d)\w+\$?|\{\w*(?::[^{}\s]*)?\}|@\w+@"
 )
+POSITIONAL = re.compile(r"\$\d\w*\$?")
+"""`$1` of a shell or a regular expression: a placeholder in the messages of programs, money elsewhere."""
 TAG = re.compile(r"</?[A-Za-z][^<>]*>|&(?:#\d+|[A-Za-z]{2,8});|\[/?[a-z]+\]")
 ADDRESS = re.compile(r"(?:https?|ftp)://[^\s<>\"')\]]+|\bwww\.[^\s<>\"')\]]+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 
