@@ -56,6 +56,8 @@ class Sentence:
     """True if the network reads sentinels."""
     fragment: bool = False
     """True if it is a stretch between spans, cut out of a longer sentence."""
+    beginning: bool = False
+    """True for the first such stretch: what a translation is to begin with is for it alone."""
 
     @property
     def source(self) -> str:
@@ -111,7 +113,7 @@ class Carrier:
         Punctuation and white space at the edges of a fragment stay, and so do letters that cling to a span which is no
         markup, such as those of "20th"; what has no letters is not translated.
         """
-        clings = False
+        clings, beginning = False, True
         for match in _SENTINEL_OR_TEXT.finditer(sentence.text):
             stretch = restore(match.group(), sentence.spans)
             if match.group() != stretch:
@@ -125,7 +127,8 @@ class Carrier:
                 continue
             if core.start():
                 yield stretch[: core.start()]
-            yield Sentence(core.group(), fragment=True)
+            yield Sentence(core.group(), fragment=True, beginning=beginning)
+            beginning = False
             if stretch[core.end() :]:
                 yield stretch[core.end() :]
 

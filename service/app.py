@@ -121,7 +121,7 @@ def _ingress_options(settings: Settings) -> dict[str, Any]:
         "max_ongoing_requests": 2 * settings.ingress_max_ongoing,
         "max_queued_requests": 2 * settings.ingress_max_ongoing,
         "backpressure_config": BackpressureConfig(status_code=429, retry_after_s=settings.retry_after_s),
-        "ray_actor_options": {"num_cpus": 0 if settings.profile == "laptop" else 1},
+        "ray_actor_options": {"num_cpus": settings.ingress_cpus},
         **_replica_options(settings),
     }
 

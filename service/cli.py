@@ -225,7 +225,8 @@ class _Pump:
         if self.cut:
             _say(f"dragoman: the length limit ended these lines, whose end may be missing: {_numbers(self.cut)}")
         if self.guarded:
-            _say(f"dragoman: these lines went round in circles and were translated again: {_numbers(self.guarded)}")
+            lines = _numbers(self.guarded)
+            _say(f"dragoman: these lines went round in circles or on and on, and were translated again: {lines}")
         if self.failed:
             _say(f"dragoman: these lines could not be translated and are blank: {_numbers(self.failed)}")
         return _FAILED if self.failed else _OK

@@ -33,7 +33,7 @@ class SegmentResult:
     hypotheses: tuple[Hypothesis, ...] = ()
     """The n best, the first being what stands above; empty when refused."""
     guarded: bool = False
-    """True if it went round in circles and was decoded again without repeats."""
+    """True if it went round in circles, or on and on, and was decoded again without repeats."""
 
     @property
     def best(self) -> Hypothesis:

@@ -17,7 +17,7 @@ from model.decode.stepper import Stepper
 from model.errors import BundleError
 from model.runtime.stepper import open_stepper
 from service.engine.cpus import usable_cpus
-from service.engine.opening import choose_precision, runtime_for
+from service.engine.opening import choose_precision, limits_for, runtime_for
 from service.errors import InvalidText, UnsupportedOption
 from service.jobs import SegmentResult
 from service.languages import Pair, resolve_pair
@@ -89,9 +89,9 @@ def open_translator(source: str, target: str, settings: Settings, **options: Any
     usual = DecodeOptions(beam_size=defaults.beam_size, length_penalty=defaults.length_penalty, repetition_guard=True)
     decode_options = chosen(usual, **options)
     runtime = runtime_for(settings, threads=settings.threads or usable_cpus())
-    limits = BatcherLimits(max_slots=settings.max_slots, max_batch_tokens=settings.max_batch_tokens)
+    limits = limits_for(settings)
     special = SpecialIds(bos_id=config.bos_id, eos_id=config.eos_id)
-    longest = min(settings.max_source_tokens, config.max_positions)
+    longest = settings.segment_tokens(config.max_positions)
     precision = choose_precision(bundle, settings)
     if (decode_options.coverage_penalty or decode_options.alignment) and not bundle.attends(precision):
         message = (

@@ -163,12 +163,13 @@ def _start_ray(settings: Settings) -> None:
     import ray  # noqa: PLC0415
 
     engine_cpus = settings.engine_cpus * settings.max_replicas * len(settings.bundles)
+    reserved = math.ceil(engine_cpus + settings.ingress_cpus * settings.ingress_replicas)
     # Ray shows its workers the working folder, where a file called model.py would hide the package.
     with chdir(_PACKAGES):
         ray.init(
             address="local",
             # A count for placing replicas, not a promise: all of them must find a place, however small the machine.
-            num_cpus=max(usable_cpus(), math.ceil(engine_cpus)),
+            num_cpus=max(usable_cpus(), reserved),
             num_gpus=None if settings.provider == "cuda" else 0,
             object_store_memory=_OBJECT_STORE_BYTES,
             include_dashboard=False,

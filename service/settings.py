@@ -49,7 +49,7 @@ class Settings(BaseSettings):
 
     profile: Literal["laptop", "cluster"] = "laptop"
     """Set of defaults: `laptop` is one light machine on loopback, `cluster` is many nodes that scale."""
-    host: str = "127.0.0.1"
+    host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
     """Address to listen on."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     """TCP port to listen on; 0 takes a free one."""
@@ -154,6 +154,15 @@ class Settings(BaseSettings):
         if broken := [*_impossible_limits(self), *_impossible_replicas(self), *_impossible_devices(self)]:
             raise ValueError(" ".join(broken))
         return self
+
+    def segment_tokens(self, max_positions: int) -> int:
+        """Most source tokens of one segment, for a network of so many positions: what is longer is cut."""
+        return min(self.max_source_tokens, max_positions)
+
+    @property
+    def ingress_cpus(self) -> int:
+        """CPUs that Ray reserves for one ingress replica: on a single machine it takes what is left."""
+        return 0 if self.profile == "laptop" else 1
 
     @property
     def holds_engines(self) -> bool:

@@ -70,14 +70,15 @@ def model_card(facts: CardFacts) -> str:
 def _model(facts: CardFacts) -> str:
     run = facts.run
     model, fit, end = run["model"], run["fit"], run["end"]
+    left_out = f" ({run['left_out']:,} left out, over {fit['max_length']} tokens)" if run.get("left_out") else ""
     rows = {
         "architecture": f"Transformer, {model['encoder_layers']} + {model['decoder_layers']} layers, "
         f"d_model {model['d_model']}, d_ff {model['d_ff']}, {model['heads']} heads, {model['norm_order']}-norm, "
         f"vocabulary {model['vocab_size']:,}",
         "parameters": f"{end['parameters'] / 1e6:.2f} M",
         "training": f"{end['update']:,} updates of at most {fit['batch_tokens']:,} tokens, "
-        f"{end['target_tokens'] / 1e6:.1f} M target tokens, {end['epochs']:.2f} epochs of {run['pairs']:,} pairs "
-        f"({run.get('left_out', 0):,} left out, over {fit['max_length']} tokens), "
+        f"{end['target_tokens'] / 1e6:.1f} M target tokens, {end['epochs']:.2f} epochs of {run['pairs']:,} "
+        f"pairs{left_out}, "
         f"{fit['optimizer']}, {fit['precision']}, seed {fit['seed']}",
         "time": f"{end['seconds'] / 60:.0f} minutes on {end['machine']}",
         **({"begun with": f"the weights of {run['start']}"} if run.get("start") else {}),

@@ -90,13 +90,18 @@ def source_ids(source: Sequence[int], vocab_size: int, max_positions: int) -> tu
     return ids
 
 
-def target_limit(options: DecodeOptions, source_tokens: int, stepper: Stepper, special: SpecialIds) -> int:
+def target_limit(options: DecodeOptions, source_tokens: int, stepper: Stepper) -> int:
     """Most target tokens of a sentence. Raises `DecodeError` for options that do not fit the network."""
     if (options.alignment or options.coverage_penalty) and not stepper.attends:
         raise DecodeError("alignment and coverage_penalty need a network that attends, but this one does not.")
     limit = options.limit(source_tokens, stepper.max_positions)
     if len(options.prefix) >= limit:
         raise DecodeError(f"a prefix must have less than {limit} tokens here, but has {len(options.prefix)}.")
+    return limit
+
+
+def check_ids(options: DecodeOptions, stepper: Stepper, special: SpecialIds) -> None:
+    """Raise `DecodeError` if `options` hold ids that the network has not, or that are no words."""
     given = {*options.prefix, *options.carry, *chain.from_iterable(options.suppress)}
     if not all(0 <= token < stepper.vocab_size for token in given):
         raise DecodeError(f"prefix, suppress and carry must hold ids in 0..{stepper.vocab_size - 1}, but one is not.")
@@ -104,7 +109,6 @@ def target_limit(options: DecodeOptions, source_tokens: int, stepper: Stepper, s
         raise DecodeError(
             "prefix, suppress and carry must hold words, but one holds BOS or EOS; min_length can delay EOS."
         )
-    return limit
 
 
 def padded_tokens(sentences: Sequence[Sentence]) -> int:

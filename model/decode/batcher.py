@@ -16,12 +16,13 @@ from model.decode.admission import (
     GroupName,
     Sentence,
     WaitingLine,
+    check_ids,
     padded_tokens,
     source_ids,
     target_limit,
 )
 from model.decode.group import ForcedGroup, Group, SearchGroup
-from model.decode.guard import goes_in_circles, guarded
+from model.decode.guard import guarded, lost_its_way
 from model.decode.options import DecodeOptions, Hypothesis, SpecialIds
 from model.decode.results import Finished, StepStats
 from model.decode.stepper import Stepper
@@ -55,6 +56,8 @@ class Batcher:
         self._keys: set[Hashable] = set()
         self._groups: dict[GroupName, Group] = {}
         self._cohorts = 0
+        self._checked: DecodeOptions | None = None
+        """Those of the last sentence that was added."""
         self._done: list[Finished] = []
         self._stats = StepStats()
 
@@ -89,7 +92,10 @@ class Batcher:
         if options.beam_size > self._limits.max_lanes:
             raise DecodeError(f"beam_size must be at most max_lanes {self._limits.max_lanes}, not {options.beam_size}.")
         ids = source_ids(source, self._stepper.vocab_size, self._stepper.max_positions)
-        limit = target_limit(options, len(ids), self._stepper, self._special)
+        limit = target_limit(options, len(ids), self._stepper)
+        if options is not self._checked:  # a job's sentences share one object, which may hold thousands of ids
+            check_ids(options, self._stepper, self._special)
+            self._checked = options
         self._line.append(Sentence(key, ids, options, limit, self._clock()))
         self._keys.add(key)
 
@@ -189,7 +195,7 @@ class Batcher:
         if sentence.found:
             return False
         watched = options.repetition_guard and not sentence.guarded
-        if watched and goes_in_circles(sentence.source, options.prefix, found[0].ids):
+        if watched and lost_its_way(sentence.source, options, found[0]):
             sentence.options, sentence.guarded = guarded(options), True
             return True
         if options.alignment and any(hypothesis.ids for hypothesis in found):

@@ -1,7 +1,7 @@
-"""Notices a translation that goes round in circles: "la la la la …", or a clause over and over.
+"""Notices a translation that lost its way: it goes round in circles, "la la la la …", or comes to no end.
 
-A network that has lost its way repeats itself until the length limit. Such a sentence is decoded once more without
-repeated n-grams, and its result says so.
+Such a sentence is decoded once more, without repeated n-grams and with a price on each token that comes again, and its
+result says so. N-grams alone do not end one that repeats itself in parts of words.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from model.decode.options import DecodeOptions
+from model.decode.options import DecodeOptions, Hypothesis
 
 LONGEST_UNIT = 16
 """Tokens of the longest unit whose repetition is noticed."""
@@ -20,6 +20,8 @@ LEAST_TOKENS = 8
 """And so long the row must be."""
 BLOCKED_NGRAM = 3
 """No so many tokens come twice when it is decoded again: three times "la" at most."""
+PENALTY = 1.2
+"""The least `repetition_penalty` then."""
 
 
 def times_in_a_row(ids: Sequence[int]) -> int:
@@ -45,7 +47,17 @@ def goes_in_circles(source: Sequence[int], prefix: Sequence[int], ids: Sequence[
     return times >= LEAST_TIMES and times > 2 * max(times_in_a_row(source), times_in_a_row(prefix))
 
 
+def lost_its_way(source: Sequence[int], options: DecodeOptions, best: Hypothesis) -> bool:
+    """True if the translation goes round in circles, or a length ended it that the caller did not ask for."""
+    endless = best.truncated and options.max_length is None
+    return endless or goes_in_circles(source, options.prefix, best.ids)
+
+
 def guarded(options: DecodeOptions) -> DecodeOptions:
     """The options with which such a sentence is decoded again."""
     n = options.no_repeat_ngram
-    return replace(options, no_repeat_ngram=min(n, BLOCKED_NGRAM) if n else BLOCKED_NGRAM)
+    return replace(
+        options,
+        no_repeat_ngram=min(n, BLOCKED_NGRAM) if n else BLOCKED_NGRAM,
+        repetition_penalty=max(options.repetition_penalty, PENALTY),
+    )

@@ -122,7 +122,7 @@ class DecodeOptions:
     alignment: bool = False
     """Run what was found through the network once more, to see what each token of it attends to."""
     repetition_guard: bool = False
-    """Decode again, without repeated n-grams, what goes round in circles; see `model.decode.guard`."""
+    """Decode again, without repeats, what goes round in circles or comes to no end; see `model.decode.guard`."""
 
     def __post_init__(self) -> None:
         for name in _CHECKED:

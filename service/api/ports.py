@@ -77,7 +77,7 @@ class Translation:
     truncated: bool
     """True if the length limit ended a segment of it: its end may be missing."""
     repetition_guard: bool = False
-    """True if a segment of it went round in circles and was translated again."""
+    """True if a segment of it went round in circles, or on and on, and was translated again."""
     fragmented: bool = False
     """True if a segment of it was translated in fragments, lest a number, a tag or the like be lost."""
     alternatives: tuple[Alternative, ...] = ()

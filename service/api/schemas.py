@@ -14,6 +14,8 @@ from model.errors import DecodeError
 from service.api.body import json_type
 from service.errors import InvalidRequest
 
+MAX_WORD_CHARACTERS = 200
+"""Of a word that is suppressed: every sentence of a request looks for it."""
 _TEXT = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
 
 
@@ -72,9 +74,9 @@ class TranslateRequest(_Schema):
     prefix: str | None = None
     """What the translation begins with, to be carried on. Each text must then be one sentence."""
     suppress: list[str] | None = None
-    """Words that the translation must not hold, spelt as they would stand there."""
+    """Words that the translation must not hold, spelt as they would stand there; at most 200 characters each."""
     repetition_guard: bool = True
-    """Translate again, without repeats, a sentence whose translation goes round in circles."""
+    """Translate again, without repeats, a sentence whose translation goes round in circles or comes to no end."""
     return_scores: bool = False
     """Answer with `scores`: how likely the model holds the translation to be, as a whole and token by token."""
     alignment: bool = False
@@ -143,7 +145,7 @@ class TranslatedText(_Schema):
     truncated: bool
     """True if the model's length limit cut it: its end may be missing."""
     repetition_guard: bool = False
-    """True if a sentence went round in circles and was translated again; left out otherwise."""
+    """True if a sentence went round in circles, or on and on, and was translated again; left out otherwise."""
     fragmented: bool = False
     """True if a sentence was translated in fragments, lest a number, a tag or the like be lost; left out otherwise."""
     alternatives: list[AlternativeText] | None = None
@@ -258,6 +260,10 @@ def parse_request(fields: dict[str, Any]) -> TranslateRequest:
     if request.suppress is not None and not 1 <= len(request.suppress) <= MAX_SUPPRESSED:
         message = f"suppress must hold 1 to {MAX_SUPPRESSED} strings, but holds {len(request.suppress)}."
         raise InvalidRequest(message, "suppress")
+    for index, word in enumerate(request.suppress or ()):
+        if len(word) > MAX_WORD_CHARACTERS:
+            message = f"suppress[{index}] must have at most {MAX_WORD_CHARACTERS} characters, but has {len(word)}."
+            raise InvalidRequest(message, f"suppress[{index}]")
     return request
 
 

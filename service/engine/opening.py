@@ -44,6 +44,12 @@ def runtime_for(settings: Settings, threads: int) -> RuntimeOptions:
     return RuntimeOptions(provider=settings.provider, threads=threads, operators=settings.operators)
 
 
+def limits_for(settings: Settings) -> BatcherLimits:
+    """What may run at once: as many beams as searches of one hypothesis, if they are no wider than usual."""
+    lanes = max(BatcherLimits().max_lanes, DecodeOptions().beam_size * settings.max_slots)
+    return BatcherLimits(max_slots=settings.max_slots, max_lanes=lanes, max_batch_tokens=settings.max_batch_tokens)
+
+
 def threads_for(settings: Settings) -> int:
     """Threads of one replica: as set, or its share of the machine (laptop) or of what Ray reserves for it (cluster).
 
@@ -81,10 +87,9 @@ def open_engine(bundle: Bundle, settings: Settings, registry: Registry) -> tuple
     )
     metrics = EngineMetrics(registry, labels)
     special = SpecialIds(bos_id=bundle.config.bos_id, eos_id=bundle.config.eos_id)
-    limits = BatcherLimits(max_slots=settings.max_slots, max_batch_tokens=settings.max_batch_tokens)
     loop = LoopOptions(stall_seconds=settings.engine_stall_s, batch_wait_seconds=settings.batch_wait_s)
     options = EngineOptions(max_queued_tokens=settings.max_queued_tokens, max_jobs=max_jobs_for(settings), loop=loop)
-    engine = Engine(Batcher(stepper, limits, special=special), metrics, options)
+    engine = Engine(Batcher(stepper, limits_for(settings), special=special), metrics, options)
     seconds = time.monotonic() - began
     metrics.loaded(seconds)
     fields = {

@@ -168,6 +168,8 @@ class EngineProcess:
         if self._gone or self._stopping:
             raise EngineUnavailable(_GONE)
         frames = await self._frames()
+        if self._gone:  # meanwhile: nobody would end what is noted now
+            raise EngineUnavailable(_GONE)
         answer = self._asked[number] = asyncio.get_running_loop().create_future()
         frames.send((number, kind, content))
         try:

@@ -11,7 +11,7 @@ from typing import ParamSpec, Protocol, TypeVar
 
 from model.decode.options import DecodeOptions
 from service.api.ports import ModelInfo, ReadyReport, TranslateAnswer, TranslateCommand
-from service.errors import Cancelled, InternalFault, Refusal, UnsupportedPair
+from service.errors import Cancelled, DeadlineExceeded, InternalFault, Refusal, UnsupportedPair
 from service.ingress.answers import build_slots, with_refusals
 from service.ingress.options import check_supported, decode_options, unfit_for_prefix
 from service.ingress.readiness import Readiness
@@ -23,6 +23,8 @@ from service.text.pipeline import Pipeline, Prepared
 _LARGE = 5_000
 """Characters from which on text work goes to a thread, so that other requests need not wait for it."""
 _PROBE_LENGTH = 8
+_CLOCKS_APART = 0.01
+"""Seconds by which a timer may be early."""
 
 _log = logging.getLogger("dragoman.ingress")
 P = ParamSpec("P")
@@ -111,8 +113,9 @@ class Backend:
         except Refusal as refusal:
             self._metrics.refused(name, refusal.code)
             raise
-        except asyncio.CancelledError:
-            self._metrics.refused(name, Cancelled.code)
+        except asyncio.CancelledError:  # its caller has gone, or the API has seen the end of its time first
+            late = time.time() >= command.deadline - _CLOCKS_APART
+            self._metrics.refused(name, (DeadlineExceeded if late else Cancelled).code)
             raise
         except Exception:
             self._metrics.refused(name, InternalFault.code)
@@ -173,7 +176,7 @@ class Backend:
         self._metrics.fragmented(model.info.name, again.given_up)
         # A fragment may be shorter than what was asked of the sentence, and only the first begins with a prefix.
         usual = replace(job.options, min_length=0, prefix=())
-        first_ones = again.beginnings(len(job.segments)) if job.options.prefix else frozenset()
+        first_ones = again.beginnings if job.options.prefix else frozenset()
         found, seconds = dict(enumerate(result.segments)), result.inference_seconds
         new = range(len(job.segments), len(again.segments))
         for beginning, options in ((False, usual), (True, replace(usual, prefix=job.options.prefix))):

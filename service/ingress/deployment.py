@@ -115,6 +115,7 @@ class ListeningIngress(Ingress):
 def serve_model(bundle: Bundle, settings: Settings, engines: Engines) -> ServedModel:
     """What the ingress must know of a bundle to serve it with `engines`."""
     manifest, tokenizer = bundle.manifest, bundle.tokenizer()
+    longest = settings.segment_tokens(bundle.config.max_positions)
     pairs = itertools.product(manifest.source_languages, manifest.target_languages)
     defaults = DecodeOptions(
         beam_size=manifest.decoding.beam_size, length_penalty=manifest.decoding.length_penalty, repetition_guard=True
@@ -134,9 +135,7 @@ def serve_model(bundle: Bundle, settings: Settings, engines: Engines) -> ServedM
     return ServedModel(
         info=info,
         defaults=defaults,
-        pipelines={
-            pair: Pipeline(tokenizer, settings.max_source_tokens, pair.source, pair.target) for pair in info.pairs
-        },
+        pipelines={pair: Pipeline(tokenizer, longest, pair.source, pair.target) for pair in info.pairs},
         engines=engines,
         probe=tuple(tokenizer.encode("Test.")),
     )

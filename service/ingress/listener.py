@@ -6,6 +6,7 @@ Every replica of a machine listens on the same address; the kernel spreads the c
 from __future__ import annotations
 
 import asyncio
+import enum
 import socket
 import uuid
 from collections.abc import Callable, Iterator
@@ -37,19 +38,29 @@ class _Server(uvicorn.Server):
         yield
 
 
+class _Part(enum.Enum):
+    """Of what the next byte of a connection is."""
+
+    NOTHING = enum.auto()
+    HEAD = enum.auto()
+    BODY = enum.auto()
+
+
 class Connection(HttpToolsProtocol):
     """One connection. A request that is no HTTP, or whose head is endless or slow, is refused in the one JSON shape.
 
     The parser gives each head to nobody before its end, and has no limits of its own. Fields may also come behind a
-    body in chunks, and chunks have heads themselves: both count as what carries no body.
+    body in chunks, and chunks have heads themselves: both count as what carries no body. What comes at once may hold
+    the end of one request and the beginning of the next; then counting begins with what comes after it.
     """
 
     head_seconds: float = _HEAD_SECONDS
     idle_seconds: float = _KEEP_ALIVE_SECONDS
-    _head: int | None = 0
-    """Bytes of the head that is being received; None while a body is."""
-    _framing = 0
-    """Bytes round the body that is being received, less those that short chunks may need."""
+    _part = _Part.NOTHING
+    _turned = False
+    """Whether a head or a body ended in what has just come."""
+    _bytes = 0
+    """Of the head that is being received; of a body those round it, less those that short chunks may need."""
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -63,34 +74,38 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came, and count what belongs to a head."""
-        waiting = self._head
-        if waiting == 0:
-            self._limit(self.head_seconds, lambda: self._refuse(HeadersTooSlow()))
+        """Parse what came, and count what carries no body."""
+        before, self._turned = self._part, False
         super().data_received(data)
-        if self._head is not None and waiting is not None:
-            self._head += len(data)
-        elif self._head is None and waiting is None:
-            self._framing += len(data)
-        if max(self._head or 0, self._framing) > 2 * MAX_HEADER_BYTES:
+        if not self._turned:
+            self._bytes += len(data)
+        head_began = self._part is _Part.HEAD and (self._turned or before is _Part.NOTHING)
+        if head_began or (self._part is _Part.NOTHING and 0 < self._bytes == len(data)):  # the latter are empty lines
+            self._limit(self.head_seconds, lambda: self._refuse(HeadersTooSlow()))
+        if self._bytes > 2 * MAX_HEADER_BYTES:
             # The application refuses smaller ones, and can name the request.
             message = f"The header fields must have at most {MAX_HEADER_BYTES} bytes in all."
             self._refuse(HeadersTooLarge(message))
 
+    def on_message_begin(self) -> None:
+        """A head begins."""
+        self._part, self._bytes = _Part.HEAD, 0
+        super().on_message_begin()
+
     def on_headers_complete(self) -> None:
         """The head is there; what follows has limits of its own."""
-        self._head, self._framing = None, 0
+        self._part, self._bytes, self._turned = _Part.BODY, 0, True
         self._limit(None)
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """A part of a body, which may have come in chunks of one byte with five round each."""
-        self._framing -= 6 * len(body)
+        self._bytes -= 6 * len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         """What follows is another head."""
-        self._head = 0
+        self._part, self._bytes, self._turned = _Part.NOTHING, 0, True
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -107,7 +122,11 @@ class Connection(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self._limit(None)
-        if self._head is None and self.cycle.response_started:  # it has its answer
+        if self._owes_answers():
+            self.cycle.keep_alive = False  # the last of them closes the connection
+            self.flow.pause_reading()
+            return
+        if self._part is _Part.BODY and self.cycle.response_started:  # it has its answer
             self.transport.close()
             return
         request_id = uuid.uuid4().hex
@@ -117,6 +136,12 @@ class Connection(HttpToolsProtocol):
         head = f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() + b"".join(b"%b: %b\r\n" % one for one in fields)
         self.transport.write(head + b"\r\n" + bytes(response.body))
         self.transport.close()
+
+    def _owes_answers(self) -> bool:
+        """Whether requests that came before the one that is being received are still to be answered."""
+        if self._part is _Part.BODY:
+            return bool(self.pipeline)
+        return self.cycle is not None and not self.cycle.response_complete
 
 
 class Listener:

@@ -228,7 +228,8 @@ class EngineMetrics:
         self.abandoned = counter("abandoned_segments", "Segments dropped because their caller left or ran out of time.")
         self.truncated = counter("truncated_segments", "Segments that the length limit ended.")
         self.guarded = counter(
-            "repetition_guards", "Segments translated again because their translation went round in circles."
+            "repetition_guards",
+            "Segments translated again because their translation went round in circles or on and on.",
         )
         self.network_failures = counter("network_failures", "Segments on which the network raised.")
         self._load = gauge("model_load_seconds", "Time to load the model and to warm it up.")

@@ -74,10 +74,10 @@ class Prepared:
         """Indices of the segments of a text, in its order."""
         return [part for part in self.layouts[text] if isinstance(part, int)]
 
-    def beginnings(self, known: int) -> frozenset[int]:
-        """The segments from `known` on with which what is translated of a text begins."""
-        first = (next(iter(self.segments_of(text)), -1) for text in range(len(self.layouts)))
-        return frozenset(index for index in first if index >= known)
+    @property
+    def beginnings(self) -> frozenset[int]:
+        """The segments that are the first fragments of sentences."""
+        return frozenset(index for index, sentence in enumerate(self.sentences) if sentence.beginning)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Restored:
     refusal: Refusal | None = None
     """Why there is no text: a segment of it was refused."""
     guarded: bool = False
-    """True if a segment of it went round in circles and was translated again."""
+    """True if a segment of it went round in circles, or on and on, and was translated again."""
     fragmented: bool = False
     """True if a sentence of it was translated in fragments, lest something be lost that must be carried."""
     alignment: tuple[Link, ...] = ()

@@ -57,14 +57,14 @@ def test_a_translation_may_move_what_it_carries(carrier: Carrier) -> None:
 
 def test_fragments_are_what_stands_between_the_spans_without_its_edges() -> None:
     assert parts("Hi %s, you have <b>2 files</b>. Ok?") == [
-        Sentence("Hi", fragment=True), " ", "%s", ", ", Sentence("you have", fragment=True), " ", "<b>2", " ",
+        Sentence("Hi", fragment=True, beginning=True), " ", "%s", ", ", Sentence("you have", fragment=True), " ", "<b>2", " ",
         Sentence("files", fragment=True), "</b>", ". ", Sentence("Ok", fragment=True), "?",
     ]  # fmt: skip
 
 
 def test_letters_that_cling_to_a_number_stay_with_it_and_those_in_markup_do_not() -> None:
-    assert parts("20th May") == ["20", "th ", Sentence("May", fragment=True)]
-    assert parts("<b>Go</b>") == ["<b>", Sentence("Go", fragment=True), "</b>"]
+    assert parts("20th May") == ["20", "th ", Sentence("May", fragment=True, beginning=True)]
+    assert parts("<b>Go</b>") == ["<b>", Sentence("Go", fragment=True, beginning=True), "</b>"]
 
 
 def test_a_foreign_word_is_spelt_alike_however_it_was_typed() -> None:

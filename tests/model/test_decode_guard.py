@@ -116,3 +116,36 @@ def test_a_stricter_blocking_that_was_asked_for_is_kept():
     assert guarded(DecodeOptions()).no_repeat_ngram == 3
     assert guarded(DecodeOptions(no_repeat_ngram=2)).no_repeat_ngram == 2
     assert guarded(DecodeOptions(no_repeat_ngram=9)).no_repeat_ngram == 3
+    assert guarded(DecodeOptions(repetition_penalty=1.1)).repetition_penalty == 1.2
+    assert guarded(DecodeOptions(repetition_penalty=1.5)).repetition_penalty == 1.5
+
+
+def rambler(source, history):
+    """Never ends, nor says the same in the same order, as long as it may say again what it has said."""
+    log_probs = np.full(12, -3.0, dtype=np.float32)
+    said = len(history)
+    log_probs[EOS] = -2.3
+    log_probs[4 + (said * said + said // 3) % 8] = -2.0
+    return log_probs
+
+
+rambler.vocab_size = 12
+
+
+def test_a_sentence_that_comes_to_no_end_is_decoded_again_with_a_price_on_what_comes_again():
+    options = DecodeOptions(beam_size=1, repetition_guard=True)
+    stepper = ReferenceStepper(rambler, 12)
+    source = (4, 5, EOS)
+    (endless,) = decode_all(stepper, [source], DecodeOptions(beam_size=1))
+    assert endless.hypotheses[0].truncated
+    assert not goes_in_circles(source, (), endless.hypotheses[0].ids)
+    (finished,) = decode_all(stepper, [source], options)
+    assert finished.guarded
+    assert not finished.hypotheses[0].truncated
+
+
+def test_a_length_that_was_asked_for_is_no_fault():
+    options = DecodeOptions(beam_size=1, repetition_guard=True, max_length=6)
+    (finished,) = decode_all(ReferenceStepper(rambler, 12), [(4, 5, EOS)], options)
+    assert finished.hypotheses[0].truncated
+    assert not finished.guarded

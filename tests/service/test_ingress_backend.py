@@ -15,9 +15,10 @@ from model.bundle import Bundle
 from service.api.application import build_api
 from service.api.ports import TranslateCommand, Translation
 from service.engine.opening import open_engine
-from service.errors import EngineFailed, EngineUnavailable, InvalidRequest, UnsupportedPair
+from service.errors import EngineFailed, EngineUnavailable, InvalidRequest, Overloaded, UnsupportedPair
 from service.ingress.backend import Backend, BackendOptions
 from service.ingress.deployment import UNKNOWN, serve_model
+from service.ingress.readiness import Readiness
 from service.jobs import Job, Result, SegmentResult
 from service.languages import Pair
 from service.logs import JsonFormatter
@@ -158,6 +159,44 @@ async def test_a_caller_that_leaves_is_counted_and_the_engine_hears_of_it():
     assert registry.get_sample_value("translation_request_failures_total", labels) == 1
 
 
+async def test_time_that_ran_out_is_no_caller_that_left():
+    """The API sees the deadline first, and cancels."""
+    backend, _, registry = make_backend(lambda job: asyncio.sleep(60))
+    late = replace(command("Yes."), deadline=time.time() + 0.05)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await backend.translate(late)
+    labels = {"model": "tiny-en-de", "reason": "deadline_exceeded"}
+    assert registry.get_sample_value("translation_request_failures_total", labels) == 1
+
+
+async def test_a_prefix_is_for_the_beginning_of_a_text_even_if_the_same_words_stand_elsewhere():
+    def forgetful(job: Job) -> Result:
+        asked.append(job)
+        return Result(tuple(SegmentResult((5,), -1.0, False) for _ in job.segments), 0.0, 0.0)
+
+    asked: list[Job] = []
+    backend, _, _ = make_backend(forgetful)
+    await backend.translate(command("open %s and %s copy it", "and %s is copied", prefix="the"))
+    encode = Bundle.open(tiny_bundle()).tokenizer().encode
+    whole, inner, first = asked
+    assert len(whole.segments) == 2
+    assert set(first.segments) == {tuple(encode("open")), tuple(encode("and"))}
+    assert first.options.prefix == whole.options.prefix
+    assert set(inner.segments) == {tuple(encode(text)) for text in ("and", "copy it", "is copied")}
+    assert inner.options.prefix == ()
+
+
+async def test_sentences_are_cut_to_what_the_network_has_positions_for():
+    bundle = Bundle.open(tiny_bundle())
+    most = bundle.config.max_positions
+    settings = Settings(bundles=(tiny_bundle(),), max_source_tokens=10 * most)
+    pipeline = serve_model(bundle, settings, Engines(echo)).pipelines[EN_DE]
+    prepared = pipeline.prepare(["open the file and " * 200])
+    assert len(prepared.segments) >= 2
+    assert max(map(len, prepared.segments)) <= most
+
+
 async def test_a_model_says_what_really_runs_once_an_engine_has_said_so():
     backend, _, _ = make_backend()
     (info,) = backend.models()
@@ -209,6 +248,24 @@ async def test_under_load_the_requests_themselves_are_the_proof_that_it_is_ready
     engines.reply = refuse
     assert (await backend.ready()).ready
     assert len(engines.jobs) == 1
+
+
+async def test_a_full_queue_of_a_model_that_works_is_no_reason_to_send_callers_elsewhere():
+    def full(job: Job) -> Result:
+        raise Overloaded()
+
+    backend, engines, _ = make_backend(full, ready_fresh=0.02)
+    assert (await backend.ready()).models == {"tiny-en-de": "overloaded"}  # nothing has ever worked
+    engines.reply = echo
+    await backend.translate(command("Yes."))
+    engines.reply = full
+    await asyncio.sleep(0.03)
+    assert (await backend.ready()).ready
+    busy = Readiness(lambda: asyncio.sleep(0, "overloaded"), fresh_seconds=0.0, busy_seconds=0.05)
+    busy.worked()
+    assert await busy.ask() is None
+    await asyncio.sleep(0.06)
+    assert await busy.ask() == "overloaded"
 
 
 async def test_it_turns_red_soon_after_the_last_translation_that_worked_and_green_again():

@@ -72,6 +72,88 @@ def test_requests_on_one_connection_are_answered_in_turn() -> None:
     assert served(talk) == b"/one/two"
 
 
+BIG = b"POST /big HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n" + b"a" * 200_000
+ASKED = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("sent", "answers"),
+    [(BIG, [b"/big"]), (ASKED + BIG, [b"/a", b"/big"]), (BIG + BIG + ASKED, [b"/big", b"/big", b"/a"])],
+    ids=["one", "two", "three"],
+)
+def test_what_comes_at_once_is_no_long_head(sent: bytes, answers: list[bytes]) -> None:
+    async def talk(reader, writer) -> bytes:
+        writer.write(sent)
+        found = b""
+        for answer in answers:
+            await reader.readuntil(b"\r\n\r\n")
+            found += await reader.readexactly(len(answer))
+        return found
+
+    assert served(talk) == b"".join(answers)
+
+
+def test_hundreds_of_requests_may_come_at_once() -> None:
+    async def talk(reader, writer) -> bytes:
+        writer.write((ASKED[:-2] + b"x-noise: " + b"n" * 250 + b"\r\n\r\n") * 400)
+        found = 0
+        for _ in range(400):
+            await reader.readuntil(b"\r\n\r\n")
+            found += len(await reader.readexactly(2))
+        return b"%d" % found
+
+    assert served(talk) == b"800"
+
+
+def test_answers_that_are_owed_are_given_before_a_connection_is_closed_for_noise() -> None:
+    async def talk(reader, writer) -> bytes:
+        writer.write(ASKED + ASKED + b"what is this?\r\n\r\n")
+        return await reader.read()
+
+    assert served(talk).count(b"\r\n\r\n/a") == 2
+
+
+@pytest.mark.parametrize("before", [ASKED, BIG], ids=["a request in one packet", "a request in many"])
+def test_the_head_of_a_later_request_must_end_in_time_too(before: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Connection, "head_seconds", 0.05)
+
+    async def talk(reader, writer) -> bytes:
+        writer.write(before)
+        await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(2 if before is ASKED else 4)
+        writer.write(HEAD)
+        return await reader.read()
+
+    refused(served(talk), "headers_too_slow")
+
+
+def test_empty_lines_hold_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Connection, "head_seconds", 0.05)
+
+    async def talk(reader, writer) -> bytes:
+        writer.write(ASKED)
+        await reader.readuntil(b"\r\n\r\n/a")
+        answer = asyncio.ensure_future(reader.read())
+        with suppress(ConnectionError):
+            while not answer.done():
+                writer.write(b"\r\n")
+                await asyncio.sleep(0.01)
+        return await answer
+
+    refused(served(talk), "headers_too_slow")
+
+
+def test_a_head_that_begins_behind_another_request_must_end_in_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Connection, "head_seconds", 0.05)
+
+    async def talk(reader, writer) -> bytes:
+        writer.write(ASKED + HEAD)
+        await reader.readuntil(b"\r\n\r\n/a")
+        return await reader.read()
+
+    refused(served(talk), "headers_too_slow")
+
+
 @pytest.mark.parametrize("noise", [b"\x16\x03\x01\x02\x00\x01\x00", b"hello\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"])
 def test_what_is_no_http_is_refused_in_json(noise: bytes) -> None:
     async def talk(reader, writer) -> bytes:

@@ -91,6 +91,7 @@ def test_the_guard_says_so_when_it_stepped_in(post):
         ({"suppress": "word"}, "suppress", "suppress must be an array of strings, but is a string."),
         ({"suppress": []}, "suppress", "suppress must hold 1 to 64 strings, but holds 0."),
         ({"suppress": ["a"] * 65}, "suppress", "but holds 65."),
+        ({"suppress": ["a", "b" * 201]}, "suppress[1]", "suppress[1] must have at most 200 characters, but has 201."),
         ({"suppress": ["a", None]}, "suppress[1]", "suppress[1] must be a string, but is null."),
         ({"suppress": ["a", ""]}, "suppress[1]", "suppress[1] must hold a word, but is blank."),
         ({"sampling": 1}, "sampling", "sampling must be an object, but is a number."),
