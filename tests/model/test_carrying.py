@@ -57,7 +57,8 @@ def test_a_translation_may_move_what_it_carries(carrier: Carrier) -> None:
 
 def test_fragments_are_what_stands_between_the_spans_without_its_edges() -> None:
     assert parts("Hi %s, you have <b>2 files</b>. Ok?") == [
-        Sentence("Hi", fragment=True, beginning=True), " ", "%s", ", ", Sentence("you have", fragment=True), " ", "<b>2", " ",
+        Sentence("Hi", fragment=True, beginning=True), " ", "%s", ", ",
+        Sentence("you have", fragment=True), " ", "<b>2", " ",
         Sentence("files", fragment=True), "</b>", ". ", Sentence("Ok", fragment=True), "?",
     ]  # fmt: skip
 
