@@ -59,6 +59,11 @@ class Frames(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(pack(message))
 
+    def close(self) -> None:
+        """Send what is still to be sent, and hang up."""
+        if self._transport is not None:
+            self._transport.close()
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.Protocol`."""
         self._transport = cast(asyncio.WriteTransport, transport)  # that of uvloop is none by descent

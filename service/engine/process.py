@@ -157,6 +157,9 @@ class EngineProcess:
         self._stopping = True
         if self._revival is not None:
             await self._revival
+        if self._link is not None:  # a socket must be closed by what watches it
+            with suppress(OSError):
+                (await self._link).close()
         await asyncio.to_thread(self._child.end)
 
     async def _frames(self) -> Frames:
