@@ -71,7 +71,6 @@ class Teacher:
             beam_size=recipe.beam_size,
             length_penalty=recipe.length_penalty,
             n_best=recipe.candidates,
-            repetition_guard=True,
             carry=tokenizer.sentinel_ids,
         )
 
@@ -91,9 +90,9 @@ class Teacher:
             if finished.error.__cause__ is not None:  # the network is to blame, and not the line
                 raise finished.error
             return {"dropped": "refused"}
-        if finished.guarded:
-            return {"dropped": "looped"}
         faults = [self._fault(hypothesis, sentence, source) for hypothesis in finished.hypotheses]
+        if faults[0] == "looped":
+            return {"dropped": "looped"}
         usable = [
             self._carrier.restored(self._carrier.decode(hypothesis.ids, sentence), sentence).strip()
             for hypothesis, fault in zip(finished.hypotheses, faults, strict=True)
@@ -108,10 +107,10 @@ class Teacher:
     def _fault(self, hypothesis: Hypothesis, sentence: Sentence, source: Sequence[int]) -> str:
         """Why a translation is not used, or nothing."""
         written = self._carrier.decode(hypothesis.ids, sentence)
-        if hypothesis.truncated:
-            return "cut"
         if goes_in_circles(source, (), hypothesis.ids):
             return "looped"
+        if hypothesis.truncated:
+            return "cut"
         if not written.strip():
             return "empty"
         return "" if self._carrier.carries(written, sentence) else "lost"
