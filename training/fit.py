@@ -196,7 +196,7 @@ def _begun(checkpoints: Checkpoints, identity: dict[str, Any]) -> dict[str, Any]
 def _start(folder: RunFolder, begun: dict[str, Any] | None) -> str | None:
     """What the run began with, as a card calls it; None: random weights. It stays so, whatever goes on with the run."""
     asked = name_of(folder.start) if folder.start else None
-    had: str | None = begun.get("start", asked) if begun else asked
+    had: str | None = begun.get("start", asked) if begun else asked  # an older checkpoint does not say
     if asked not in (None, had):
         raise CheckpointError(
             f"a run must go on with its own weights, which began with {had or 'random ones'}, but --from names "

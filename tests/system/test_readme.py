@@ -112,13 +112,13 @@ def test_a_file_of_pairs_becomes_a_model_that_answers(block: Block, tmp_path: Pa
     (tmp_path / "training").symlink_to(ROOT / "training")
     (tmp_path / "mine.tsv").write_text(_pairs_of_numbers(400), encoding="utf-8")
     *making, serving = block.body.splitlines()
-    assert serving == "dragoman serve --bundles runs/mine/bundle"
+    assert serving == "dragoman serve --bundles runs/own/bundle"
     body = "\n".join(making).replace("dragoman-train fit ", f"dragoman-train fit {SHORT} ")
     body = body.replace(" corpus  ", " corpus --set holdout.mine.test=20 --set holdout.mine.dev=10  ")
     _run(body, tmp_path)
     asking = _blocks()[_blocks().index(block) + 1]
     assert asking.way == "own (asked)"
-    running = RunningService(bundles=tmp_path / "runs/mine/bundle")
+    running = RunningService(bundles=tmp_path / "runs/own/bundle")
     try:
         answer = json.loads(_run(asking.body.replace(USUAL_ADDRESS, running.url), tmp_path))
     finally:
